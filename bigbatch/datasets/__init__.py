@@ -1,0 +1,62 @@
+"""Datasets: what a model learns from, in memory or decoded when asked for.
+
+A part offers `load(config, data_dir) -> Dataset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from bigbatch import parts
+
+
+class Samples(Protocol):
+    """A set of samples with stable numbers 0..len-1."""
+
+    lazy: bool  # fetching is slow (files, decoding): worth worker processes
+    sequential: bool  # samples follow each other in time: never shuffled, model state is carried along
+
+    def __len__(self) -> int: ...
+
+    @property
+    def labels(self) -> Tensor:
+        """int64, one a sample (classification only)."""
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        """Inputs and targets; augmented as a pure function of (seed, epoch, sample), or plain where epoch is None."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training and a test set, and what a model has to know to be built for them."""
+
+    train: Samples
+    test: Samples
+    classes: tuple[str, ...]  # the words of the vocabulary for text
+    sample_shape: tuple[int, ...]  # what the model sees: (channels, height, width), or (steps,) for text
+    hash: str  # SHA-256 of the training data: two datasets with one hash have the same samples in the same order
+    task: Literal["classify", "language"] = "classify"
+
+
+def load(config: parts.Config, data_dir: Path | None = None) -> Dataset:
+    """The dataset a config names. A class from outside gets only its own options."""
+    part = parts.find("datasets", config.name)
+    loader: Callable[..., Any] = part.load
+    return loader(config) if isinstance(part, parts.Outside) else loader(config, data_dir)
+
+
+def sha256(*tensors: Tensor) -> str:
+    """One hash over tensors' bytes, shapes and types."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

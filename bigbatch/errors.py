@@ -1,0 +1,24 @@
+"""What a user did wrong, or met: one sentence that ends in an action. The command line prints it without a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class Problem(Exception):
+    """An error whose message is written for the user, not for the developer."""
+
+
+class Stopped(Exception):
+    """SIGTERM or Ctrl-C: a checkpoint was written and the run can be resumed."""
+
+
+class Diverged(Exception):
+    """The loss was not finite: the run ends, its rows stay."""
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'lars'?`, or nothing where no known name is near."""
+    near = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else "."

@@ -1,0 +1,131 @@
+"""A folder is a registry: "lars" among `optim` means optim/lars.py.
+
+Two kinds of dotted names reach outside of bigbatch: "mypkg.mod" is a module that follows the same contract as a
+file in the folder, "mypkg.mod:Thing" a class or function that is called with the part's options.
+Nothing is registered and nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from bigbatch.errors import Problem, did_you_mean
+
+HERE = Path(__file__).parent
+
+# the folder, and what a person calls one thing in it
+KINDS = {
+    "datasets": "dataset",
+    "filters": "filter",
+    "models": "model",
+    "batch_sizes": "batch size",
+    "optim": "optimizer",
+    "schedules": "schedule",
+    "selectors": "selector",
+    "engines": "engine",
+    "probes": "probe",
+    "recipes": "recipe",
+}
+
+
+class Config(BaseModel):
+    """The options of one part: frozen, finite, unknown keys refused. Each part's file has its own subclass."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_after_file(cls, options: Any) -> Any:
+        if isinstance(options, dict) and "name" not in options:
+            return {"name": cls.__module__.rpartition(".")[2], **options}
+        return options
+
+
+class OpenConfig(Config):
+    """The options of a class from outside: whatever its constructor takes."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Outside:
+    """`mypkg.mod:Thing`, dressed as a part: each function of the contract calls Thing with the options."""
+
+    Config = OpenConfig
+
+    def __init__(self, thing: Callable[..., Any]) -> None:
+        self.thing = thing
+
+    def load(self, config: OpenConfig) -> Any:
+        """A dataset."""
+        return self.thing(**config.options)
+
+    def build(self, config: OpenConfig, context: Any) -> Any:
+        """A model is made of its options; an optimizer of the named parameters and its options."""
+        from torch.optim import Optimizer
+
+        if isinstance(self.thing, type) and issubclass(self.thing, Optimizer):
+            return self.thing(context, **config.options)
+        return self.thing(**config.options)
+
+    def run(self) -> Any:
+        """A recipe."""
+        return self.thing()
+
+
+def names(kind: str) -> list[str]:
+    """All parts of a kind, by looking at the folder."""
+    return sorted(path.stem for path in (HERE / kind).glob("*.py") if not path.stem.startswith("_"))
+
+
+def summary(kind: str, name: str) -> str:
+    """The first line of a part's docstring, read without importing it."""
+    tree = ast.parse((HERE / kind / f"{name}.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
+
+
+@cache
+def find(kind: str, name: str) -> Any:
+    """The module (or `Outside`) behind a name."""
+    if name in names(kind):
+        return importlib.import_module(f"bigbatch.{kind}.{name}")
+    if "." in name or ":" in name:
+        return _outside(kind, name)
+    raise Problem(
+        f"no {KINDS[kind]} called '{name}'{did_you_mean(name, names(kind))} 'bigbatch list {kind}' shows all"
+    )
+
+
+def _outside(kind: str, path: str) -> Any:
+    module_name, _, thing_name = path.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise Problem(f"{KINDS[kind]} '{path}' cannot be imported ({error}): check the name and PYTHONPATH") from error
+    if not thing_name:
+        return module
+    if not hasattr(module, thing_name):
+        raise Problem(f"module {module_name} has no '{thing_name}'{did_you_mean(thing_name, dir(module))}")
+    return Outside(getattr(module, thing_name))
+
+
+def configure(kind: str, value: Any) -> Config:
+    """A name, a dict with a name, or a ready Config becomes the part's Config."""
+    if isinstance(value, Config):
+        return value
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise Problem(f"a {KINDS[kind]} is a name or has a name, like {{'name': '{names(kind)[0]}'}}; got {value!r}")
+    return find(kind, value["name"]).Config.model_validate(value)

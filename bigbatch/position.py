@@ -1,0 +1,20 @@
+"""Where a training stands, in units that know nothing of ranks or micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Position:
+    """What schedules, batch sizes and probes may know of time.
+
+    The rate of a step holds for its whole batch, so schedules read `epochs` at the middle of the batch: linear
+    ramps are then exact in the mean, and neither the first nor the last step has a rate of zero.
+    """
+
+    epochs: float  # epochs of training data seen, a fraction within the epoch
+    total_epochs: float  # the budget of the run in the same unit
+    global_batch: int  # samples in the batch at hand, over all ranks
+    step: int = 0  # optimizer steps taken before this one
+    samples: int = 0  # samples seen before this step
