@@ -1,0 +1,48 @@
+"""An LSTM that reads an image row by row and names it after the last: the MNIST network of LEGW (You et al. 2019).
+
+28 steps of 28 pixels, a linear layer to 128, an LSTM of 128 units (a kernel of 256 x 512), 10 outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import PositiveInt
+from torch import Tensor, nn
+
+from bigbatch import parts
+from bigbatch.datasets import Dataset
+from bigbatch.models._inputs import image_shape
+from bigbatch.models._recurrent import glorot, glorot_lstm
+
+
+class Config(parts.Config):
+    """init "tensorflow" is Glorot with forget gates at 1, as in the paper; "torch" starts slowly at large batches."""
+
+    hidden: PositiveInt = 128
+    init: Literal["tensorflow", "torch"] = "tensorflow"
+
+
+class RowLSTM(nn.Module):
+    def __init__(self, config: Config, row_width: int, classes: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(row_width, config.hidden)
+        self.lstm = nn.LSTM(config.hidden, config.hidden, batch_first=True)
+        self.head = nn.Linear(config.hidden, classes)
+        if config.init == "tensorflow":
+            glorot(self.inner)
+            glorot_lstm(self.lstm)
+            glorot(self.head)
+
+    def features(self, x: Tensor) -> Tensor:
+        rows = x.transpose(1, 2).flatten(2)  # [samples, height, channels * width]
+        _, (last_hidden, _) = self.lstm(self.inner(rows))
+        return last_hidden[-1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.features(x))
+
+
+def build(config: Config, dataset: Dataset) -> nn.Module:
+    channels, _, width = image_shape(dataset, config.name)
+    return RowLSTM(config, channels * width, len(dataset.classes))
