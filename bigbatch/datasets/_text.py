@@ -1,0 +1,84 @@
+"""Text as one long row of token numbers, read in parallel streams whose model state is carried along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from bigbatch.errors import Problem
+
+
+class Tokens:
+    """A row of int64 token numbers. It becomes samples once the number of streams, the global batch, is known."""
+
+    lazy = False
+    sequential = True
+
+    def __init__(self, tokens: Tensor, steps: int) -> None:
+        self.tokens = tokens
+        self.steps = steps
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def labels(self) -> Tensor:
+        raise Problem("text has no labels: choose a filter and a model that work without classes")
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        """Text has no samples before it is cut into streams."""
+        raise Problem("text is read in streams: call arranged(streams) and fetch from what it returns")
+
+    def arranged(self, streams: int) -> Windows:
+        """The row cut into equal contiguous streams, each in windows of `steps` tokens; the rest is left out."""
+        return Windows(self.tokens, self.steps, streams)
+
+    def evaluation(self, streams: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Inputs, next tokens and mask, each [streams, <= steps], that predict every token but the first exactly once.
+
+        The state is carried from one item to the next. More streams are faster, but each begins without a past.
+        """
+        predictions = len(self.tokens) - 1
+        per_stream = -(-predictions // streams)
+        padded = torch.zeros(streams * per_stream + 1, dtype=torch.int64)
+        padded[: len(self.tokens)] = self.tokens
+        mask = (torch.arange(streams * per_stream) < predictions).view(streams, per_stream)
+        inputs, targets = padded[:-1].view(streams, per_stream), padded[1:].view(streams, per_stream)
+        for begin in range(0, per_stream, self.steps):
+            window = slice(begin, begin + self.steps)
+            yield inputs[:, window], targets[:, window], mask[:, window]
+
+
+class Windows:
+    """Samples of `steps` tokens and the tokens that follow each. Sample window * streams + stream: a batch of
+    `streams` consecutive samples continues, row by row, the batch before it."""
+
+    lazy = False
+    sequential = True
+
+    def __init__(self, tokens: Tensor, steps: int, streams: int) -> None:
+        self.streams = streams
+        self.tokens_per_stream = (len(tokens) - 1) // streams
+        self.windows_per_stream = self.tokens_per_stream // steps
+        if self.windows_per_stream == 0:
+            raise Problem(
+                f"{len(tokens):,} tokens cannot be cut into {streams:,} streams of {steps} steps: "
+                f"use a global batch of at most {(len(tokens) - 1) // steps:,}, or fewer steps"
+            )
+        self.steps = steps
+        self._windows = tokens.unfold(0, steps + 1, 1)
+
+    def __len__(self) -> int:
+        return self.streams * self.windows_per_stream
+
+    @property
+    def labels(self) -> Tensor:
+        raise Problem("text has no labels: choose a filter and a model that work without classes")
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        """Tokens [n, steps] and next tokens [n, steps]; text is not augmented."""
+        window, stream = indices // self.streams, indices % self.streams
+        rows = self._windows[stream * self.tokens_per_stream + window * self.steps]
+        return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()

@@ -1,0 +1,136 @@
+"""CIFAR-10: 60,000 colour images of 32 x 32 pixels in ten classes (Krizhevsky 2009)."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from bigbatch import parts
+from bigbatch.datasets import Dataset, sha256
+from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.errors import Problem
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+IMAGE_SHAPE = (3, 32, 32)
+IMAGE_BYTES = 3 * 32 * 32
+RECORD_BYTES = 1 + IMAGE_BYTES
+
+_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
+_BINARY = tuple(f"cifar-10-batches-bin/{name}.bin" for name in _BATCHES)
+FILES = FileSet(
+    title="CIFAR-10",
+    layouts=(_BINARY, tuple(f"cifar-10-batches-py/{name}" for name in _BATCHES)),
+    address="https://www.cs.toronto.edu/~kriz/",
+    remotes=(
+        Remote(
+            name="cifar-10-binary.tar.gz",
+            checksum="md5:c32a1d4ab5d03f1284b67883e8d87530",
+            size=170_052_171,
+            members=dict.fromkeys(_BINARY, ""),
+        ),
+    ),
+)
+
+
+class Config(parts.Config):
+    """How images are augmented and normalised. ImageNet's mean and std are .485 .456 .406 and .229 .224 .225."""
+
+    augment: bool = True  # in training: a random crop and a flip
+    crop: int | None = Field(None, ge=1, le=32)  # None: 32 out of 40 x 40, padded; 28: as in Gahlot et al. 2020
+    mean: tuple[float, float, float] = (0.4914, 0.4822, 0.4465)
+    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.2470, 0.2435, 0.2616)
+    records_per_file: int = Field(10_000, ge=1)  # for files that were cut on purpose; the published ones have 10,000
+
+
+def load(config: Config, data_dir: Path | None = None) -> Dataset:
+    """The five training files in their order, and the test file; the binary or the Python version."""
+    batches = [_read_batch(path, config.records_per_file) for path in locate_or_download(FILES, data_dir)]
+    images = torch.cat([batch[0] for batch in batches[:-1]])
+    labels = torch.cat([batch[1] for batch in batches[:-1]])
+    side = config.crop or 32
+    augment = Augment(
+        mean=config.mean,
+        std=config.std,
+        crop_padding=4 if config.crop is None else 0,
+        crop_size=config.crop,
+        flip=True,
+        random=config.augment,
+    )
+    return Dataset(
+        train=InMemoryImages(images, labels, augment),
+        test=InMemoryImages(*batches[-1], replace(augment, random=False)),
+        classes=CLASSES,
+        sample_shape=(3, side, side),
+        hash=sha256(images, labels),
+    )
+
+
+def _read_batch(path: Path, records: int) -> tuple[Tensor, Tensor]:
+    """uint8 images [records, 3, 32, 32] and int64 labels of one file."""
+    content = read(path)
+    is_binary = path.parent.name.endswith("-bin")
+    labels, pixels = (_from_binary if is_binary else _from_pickle)(path, content, records)
+    if labels.max() >= len(CLASSES) or labels.min() < 0:
+        raise Problem(f"{path} has a label outside 0 to {len(CLASSES) - 1}: delete it to have it downloaded again")
+    return torch.from_numpy(pixels.reshape(-1, *IMAGE_SHAPE).copy()), torch.from_numpy(labels.astype(np.int64))
+
+
+def _from_binary(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
+    """A label byte and 3,072 pixel bytes a record, without a header."""
+    refuse_size(path, expected=records * RECORD_BYTES, found=len(content))
+    rows = np.frombuffer(content, np.uint8).reshape(records, RECORD_BYTES)
+    return rows[:, 0], rows[:, 1:]
+
+
+def _from_pickle(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
+    """A dict pickled by Python 2: b"data" is a uint8 array [records, 3072], b"labels" a list."""
+    try:
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        pixels, labels = batch[b"data"], np.asarray(batch[b"labels"])
+        whole = pixels.dtype == np.uint8 and pixels.shape == (records, IMAGE_BYTES) and labels.shape == (records,)
+    except Problem:
+        raise
+    except Exception as error:  # a damaged pickle fails in any way it likes
+        raise Problem(
+            f"{path} ({len(content):,} bytes) is not a whole CIFAR-10 batch ({error}): "
+            "delete it to have it downloaded again"
+        ) from error
+    if not whole or labels.dtype.kind != "i":
+        raise Problem(
+            f"{path} is not whole: expected {records:,} records of {IMAGE_BYTES:,} bytes, found images "
+            f"{pixels.shape} and labels {labels.shape}; delete it to have it downloaded again"
+        )
+    return labels, pixels
+
+
+def _latin1_bytes(text: str, encoding: str) -> bytes:
+    """How Python 3 writes bytes into a pickle that Python 2 can read."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes encoded as {encoding!r}")
+    return text.encode("latin1")
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Pickles may call anything; here they may only rebuild numpy arrays."""
+
+    _ALLOWED = {  # noqa: RUF012
+        ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): _latin1_bytes,
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self._ALLOWED:
+            raise Problem(f"a CIFAR-10 pickle asks for {module}.{name}, which none does: download it again")
+        return self._ALLOWED[module, name]

@@ -1,0 +1,96 @@
+"""Penn Treebank, word by word: 929,589 training tokens of 10,000 words (Marcus et al. 1993; split of Mikolov 2010)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from bigbatch import parts
+from bigbatch.datasets import Dataset, sha256
+from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets._text import Tokens
+from bigbatch.errors import Problem
+
+# bytes and SHA-256 of the published files
+_PUBLISHED = {
+    "ptb.train.txt": (5_101_618, "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
+    "ptb.valid.txt": (399_782, "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
+    "ptb.test.txt": (449_945, "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
+}
+FILES = FileSet(
+    title="Penn Treebank",
+    layouts=tuple(tuple(f"{folder}/{name}" for name in _PUBLISHED) for folder in ("ptb", "simple-examples/data")),
+    address="http://www.fit.vutbr.cz/~imikolov/rnnlm/",
+    remotes=(
+        Remote(
+            name="simple-examples.tgz",
+            checksum="",
+            size=34_869_662,
+            members={f"simple-examples/data/{name}": f"sha256:{digest}" for name, (_, digest) in _PUBLISHED.items()},
+        ),
+    ),
+)
+END_OF_LINE, UNKNOWN = "<eos>", "<unk>"
+
+
+class Config(parts.Config):
+    """The length of a sample, and which part is the test set."""
+
+    steps: int = Field(20, ge=1)  # tokens in a window: how far gradients reach back; 20 in the LEGW paper
+    evaluate: Literal["test", "valid"] = "test"
+    official: bool = True  # refuse other files than the published ones; False: any text in the same layout
+
+
+def load(config: Config, data_dir: Path | None = None) -> Dataset:
+    """Words are numbered by descending frequency in the training text, then alphabetically."""
+    paths = dict(zip(("train", "valid", "test"), locate_or_download(FILES, data_dir), strict=True))
+    train_words = _words(paths["train"], config)
+    test_words = _words(paths[config.evaluate], config)
+    counts = Counter(train_words)
+    vocabulary = tuple(sorted(counts, key=lambda word: (-counts[word], word)))
+    number_of = {word: number for number, word in enumerate(vocabulary)}
+    train = _numbered(train_words, number_of, paths["train"])
+    test = _numbered(test_words, number_of, paths[config.evaluate])
+    spelling = torch.from_numpy(np.frombuffer("\n".join(vocabulary).encode(), np.uint8).copy())
+    return Dataset(
+        train=Tokens(train, config.steps),
+        test=Tokens(test, config.steps),
+        classes=vocabulary,
+        sample_shape=(config.steps,),
+        hash=sha256(train, spelling),
+        task="language",
+    )
+
+
+def _words(path: Path, config: Config) -> list[str]:
+    content = read(path)
+    if config.official:
+        size, digest = _PUBLISHED[path.name.removesuffix(".gz")]
+        refuse_size(path, expected=size, found=len(content))
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise Problem(
+                f"{path} has the right {size:,} bytes but other text than published: "
+                "delete it to have it downloaded again, or set official=False"
+            )
+    try:
+        words = content.decode("utf-8").replace("\n", f" {END_OF_LINE} ").split()
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path} is not UTF-8 text ({error}): convert it") from error
+    if len(words) < 2:
+        raise Problem(f"{path} has {len(words)} words, at least 2 are needed: put the text there")
+    return words
+
+
+def _numbered(words: list[str], number_of: dict[str, int], path: Path) -> torch.Tensor:
+    unknown = number_of.get(UNKNOWN, -1)
+    numbers = torch.tensor([number_of.get(word, unknown) for word in words])
+    if unknown < 0 and bool((numbers < 0).any()):
+        stranger = next(word for word in words if word not in number_of)
+        raise Problem(f"{path} has '{stranger}', which the training text lacks: add {UNKNOWN} to the training text")
+    return numbers
