@@ -1,4 +1,4 @@
-"""What a user did wrong, or met: one sentence that ends in an action. The command line prints it without a traceback."""
+"""What a user did wrong, or met: one sentence that ends in an action, printed without a traceback."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from bigbatch.errors import Problem, did_you_mean
 
@@ -102,9 +102,7 @@ def find(kind: str, name: str) -> Any:
         return importlib.import_module(f"bigbatch.{kind}.{name}")
     if "." in name or ":" in name:
         return _outside(kind, name)
-    raise Problem(
-        f"no {KINDS[kind]} called '{name}'{did_you_mean(name, names(kind))} 'bigbatch list {kind}' shows all"
-    )
+    raise Problem(f"no {KINDS[kind]} called '{name}'{did_you_mean(name, names(kind))} 'bigbatch list {kind}' shows all")
 
 
 def _outside(kind: str, path: str) -> Any:
@@ -128,4 +126,21 @@ def configure(kind: str, value: Any) -> Config:
         value = {"name": value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise Problem(f"a {KINDS[kind]} is a name or has a name, like {{'name': '{names(kind)[0]}'}}; got {value!r}")
-    return find(kind, value["name"]).Config.model_validate(value)
+    config_class = find(kind, value["name"]).Config
+    try:
+        return config_class.model_validate(value)
+    except ValidationError as error:
+        raise Problem(explain(error, f"{KINDS[kind]} '{value['name']}'", config_class)) from error
+
+
+def explain(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
+    """The first thing that is wrong, as one sentence."""
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = [field for field in model.model_fields if field != "name"]
+        return f"{owner} has no option '{path}'{did_you_mean(path, known)} It has: {', '.join(known) or 'none'}"
+    if first["type"] == "missing":
+        return f"{owner} needs '{path}': set it"
+    reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return f"{owner}: {path or 'its options'} {reason}; got {first['input']!r}" if path else f"{owner}: {reason}"

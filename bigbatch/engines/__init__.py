@@ -1,0 +1,56 @@
+"""Engines: who adds gradients up. A part offers `start(config) -> Engine`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from bigbatch import parts
+from bigbatch.errors import Problem
+
+
+class Engine(Protocol):
+    """One rank's view of all ranks."""
+
+    rank: int
+    ranks: int
+    device: torch.device
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The module to call in training: its backward sums gradients over ranks unless `accumulating`."""
+
+    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+        """Within it a backward adds to this rank's own gradients only."""
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        """The sum over ranks for gradients that were gathered while `accumulating` throughout."""
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum over ranks, in place."""
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value, on every rank (numbers, strings, lists and dicts of them)."""
+
+    def stop(self) -> None:
+        """Leave the group."""
+
+
+def ranks_started() -> int:
+    """How many ranks torchrun (or another launcher) started; 1 in an ordinary process."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def restarted() -> bool:
+    """Whether torchrun started this rank again after one had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def start(config: parts.Config) -> Engine:
+    """The engine that a run names."""
+    if config.name == "local" and ranks_started() > 1:
+        raise Problem(f"engine 'local' is one process but {ranks_started()} ranks were started: use --set engine=ddp")
+    return parts.find("engines", config.name).start(config)

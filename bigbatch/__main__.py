@@ -1,0 +1,5 @@
+"""`python -m bigbatch`, and `torchrun ... -m bigbatch` across machines."""
+
+from bigbatch.cli import main
+
+main()

@@ -1,0 +1,142 @@
+"""Which samples make up each global batch, and who computes which of them.
+
+The order is a pure function of (seed, epoch): never of rank, worker or micro-batch. Where a training stands is
+therefore a handful of integers, and any number of ranks can go on from there with the same samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from bigbatch import keyed
+from bigbatch.datasets import Dataset, Samples
+from bigbatch.errors import Problem
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training has come."""
+
+    step: int = 0
+    samples: int = 0
+    epoch: int = 0  # whole epochs finished
+    offset: int = 0  # samples seen in the epoch at hand
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Samples start..stop-1 of a global batch: one micro-batch."""
+
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One global batch: the numbers of its samples, and the micro-batches of every rank."""
+
+    indices: Tensor
+    global_batch: int  # the setting; the last batch of an epoch has fewer samples
+    epoch: int
+    by_rank: tuple[tuple[Slice, ...], ...]
+    after: Progress
+    epoch_ends: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.indices)
+
+    @property
+    def every_rank_has_work(self) -> bool:
+        return all(self.by_rank)
+
+    @property
+    def micro_batches(self) -> int:
+        return sum(len(slices) for slices in self.by_rank)
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a global batch is divided: the same gradient whatever it says."""
+
+    ranks: int
+    micro_batch: int
+    whole_groups: bool = False  # micro-batches are BatchNorm groups: cut first, then dealt out to ranks
+
+    def slices(self, count: int) -> tuple[tuple[Slice, ...], ...]:
+        if self.whole_groups:
+            groups = _even(0, count, -(-count // self.micro_batch))
+            shares = _even(0, len(groups), self.ranks)
+            return tuple(tuple(groups[share.start : share.stop]) for share in shares)
+        return tuple(
+            tuple(_even(share.start, share.stop, -(-share.count // self.micro_batch)))
+            for share in _even(0, count, self.ranks)
+        )
+
+
+def _even(start: int, stop: int, pieces: int) -> list[Slice]:
+    """Contiguous pieces whose sizes differ by at most one: a BatchNorm group is never a lone left-over sample."""
+    count = stop - start
+    bounds = [start + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
+    return [Slice(low, high) for low, high in pairwise(bounds)]
+
+
+class Batches:
+    """The training set in the order it is learned from."""
+
+    def __init__(self, dataset: Dataset, seed: int, kept: Tensor | None = None) -> None:
+        self.dataset = dataset
+        self.seed = seed
+        self.kept = kept
+        self._order = lru_cache(maxsize=2)(self._compute_order)
+        self._arranged = lru_cache(maxsize=2)(self._arrange)
+
+    def samples(self, global_batch: int) -> Samples:
+        """The samples to fetch from. Text is cut into as many streams as the global batch has samples."""
+        return self._arranged(global_batch) if self.dataset.task == "language" else self.dataset.train
+
+    def epoch_samples(self, global_batch: int) -> int:
+        if self.kept is not None:
+            return len(self.kept)
+        return len(self.samples(global_batch))
+
+    def next(self, progress: Progress, global_batch: int, split: Split, at_most: int | None = None) -> Batch:
+        """The batch that follows. The last one of an epoch is smaller where the batch does not divide it."""
+        epoch_samples = self.epoch_samples(global_batch)
+        if global_batch > epoch_samples:
+            raise Problem(
+                f"global_batch {global_batch} is larger than the {epoch_samples} training samples: "
+                f"use --set global_batch={epoch_samples} or less"
+            )
+        count = min(global_batch, epoch_samples - progress.offset)
+        if at_most is not None:
+            count = min(count, at_most)
+        indices = self._order(progress.epoch, global_batch)[progress.offset : progress.offset + count]
+        epoch_ends = progress.offset + count == epoch_samples
+        after = replace(
+            progress,
+            step=progress.step + 1,
+            samples=progress.samples + count,
+            epoch=progress.epoch + epoch_ends,
+            offset=0 if epoch_ends else progress.offset + count,
+        )
+        return Batch(indices, global_batch, progress.epoch, split.slices(count), after, epoch_ends)
+
+    def _arrange(self, global_batch: int) -> Samples:
+        return self.dataset.train.arranged(global_batch)  # type: ignore[attr-defined]
+
+    def _compute_order(self, epoch: int, global_batch: int) -> Tensor:
+        epoch_samples = self.epoch_samples(global_batch)
+        if self.samples(global_batch).sequential:
+            return torch.arange(epoch_samples)
+        order = keyed.permutation(epoch_samples, self.seed, epoch, keyed.ORDER)
+        return order if self.kept is None else self.kept[order]

@@ -1,0 +1,71 @@
+"""BatchNorm's running statistics, the same whatever the number of micro-batches and ranks.
+
+Normalisation happens within a group (one micro-batch), so the group size is part of a run. The running statistics
+take one step a global batch: over n groups with momentum m they move by 1-(1-m)^n towards the mean of all groups.
+That is as far as n updates in a row would move them, without depending on the groups' order or on who had which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from bigbatch.engines import Engine
+
+
+def layers(model: nn.Module) -> list[_BatchNorm]:
+    """The layers that normalise over the batch."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+
+
+class RunningStatistics:
+    def __init__(self, model: nn.Module, engine: Engine) -> None:
+        self.layers = [layer for layer in layers(model) if layer.running_mean is not None]
+        self.momenta = [layer.momentum for layer in self.layers]
+        self.engine = engine
+
+    @contextmanager
+    def over(self, groups_of_this_rank: int, groups_of_all: int) -> Iterator[None]:
+        """One step of the statistics for all forwards within. With a single group torch does just that itself."""
+        if not self.layers or groups_of_all == 1:
+            yield
+            return
+        before = [buffer.clone() for buffer in self._buffers()]
+        for layer in self.layers:
+            cast(Tensor, layer.num_batches_tracked).zero_()
+            layer.momentum = None  # torch then keeps the plain mean of what it sees
+        try:
+            yield
+        finally:
+            for layer, momentum in zip(self.layers, self.momenta, strict=True):
+                layer.momentum = momentum
+        self._step(before, groups_of_this_rank, groups_of_all)
+
+    def _buffers(self) -> list[Tensor]:
+        return [
+            cast(Tensor, buffer)
+            for layer in self.layers
+            for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
+        ]
+
+    def _step(self, before: list[Tensor], groups_of_this_rank: int, groups_of_all: int) -> None:
+        buffers = self._buffers()
+        means = [buffer for index, buffer in enumerate(buffers) if index % 3 != 2]
+        old_means = [buffer for index, buffer in enumerate(before) if index % 3 != 2]
+        shares = torch.cat([mean.flatten() for mean in means]).mul_(groups_of_this_rank / groups_of_all)
+        group_means = self.engine.sum(shares).split([mean.numel() for mean in means])
+        for layer_number, layer in enumerate(self.layers):
+            old_count = before[3 * layer_number + 2]
+            if self.momenta[layer_number] is None:  # a plain mean over all groups ever seen
+                kept = float(old_count) / float(old_count + groups_of_all)
+            else:
+                kept = (1 - cast(float, self.momenta[layer_number])) ** groups_of_all
+            for buffer_number in (2 * layer_number, 2 * layer_number + 1):
+                new = group_means[buffer_number].view_as(means[buffer_number])
+                means[buffer_number].copy_(torch.lerp(new, old_means[buffer_number], kept))
+            cast(Tensor, layer.num_batches_tracked).copy_(old_count + groups_of_all)

@@ -1,0 +1,49 @@
+"""The state that an LSTM carries from one window of text to the next (truncated back-propagation through time)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from bigbatch.batches import Slice
+from bigbatch.engines import Engine
+
+State = tuple[Tensor, ...]  # each [layers, streams, hidden]
+
+
+class CarriedState:
+    """One state for the streams of the whole global batch, of which a rank fills in its own part."""
+
+    def __init__(self, streams: int) -> None:
+        self.streams = streams
+        self._whole: State | None = None
+        self._own: set[Slice] = set()
+
+    def take(self, piece: Slice) -> State | None:
+        """The state of a micro-batch's streams; None at the start of an epoch."""
+        if self._whole is None:
+            return None
+        return tuple(tensor[:, piece.start : piece.stop].contiguous() for tensor in self._whole)
+
+    def put(self, piece: Slice, state: State) -> None:
+        if self._whole is None:
+            self._whole = tuple(t.new_zeros(t.shape[0], self.streams, t.shape[2]) for t in state)
+        for whole, part in zip(self._whole, state, strict=True):
+            whole[:, piece.start : piece.stop] = part.detach()
+        self._own.add(piece)
+
+    def gathered(self, engine: Engine) -> list[Tensor] | None:
+        """The state of all streams, from all ranks, for a checkpoint."""
+        if self._whole is None:
+            return None
+        gathered = []
+        for whole in self._whole:
+            own = torch.zeros_like(whole)
+            for piece in self._own:
+                own[:, piece.start : piece.stop] = whole[:, piece.start : piece.stop]
+            gathered.append(engine.sum(own))
+        return gathered
+
+    def restore(self, gathered: list[Tensor] | None, device: torch.device) -> None:
+        self._whole = None if gathered is None else tuple(tensor.to(device) for tensor in gathered)
+        self._own = set()

@@ -1,0 +1,128 @@
+"""All that an exact resume needs, written so that a kill at any moment leaves a whole checkpoint behind.
+
+checkpoint/step-00000042/ holds model.safetensors, state.pt (optimizer, progress, carried state) and manifest.json
+with the SHA-256 of both: torch loads a bit-flipped file without a word, so the manifest is verified first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bigbatch.errors import Problem
+
+KEPT = 2
+_FILES = ("model.safetensors", "state.pt")
+
+
+def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[str, Any]) -> Path:
+    """Write under a temporary name, flush to disk, rename, drop all but the last two."""
+    from safetensors.torch import save_model
+
+    final = folder / f"step-{step:08d}"
+    temporary = folder / f".{final.name}.tmp"
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_model(model, str(temporary / "model.safetensors"))
+        torch.save(state, temporary / "state.pt")
+        manifest = {"run": run_hash, "step": step, "sha256": {name: _sha256(temporary / name) for name in _FILES}}
+        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=2))
+        for path in (*temporary.iterdir(), temporary):
+            _flush(path)
+        if final.exists():  # the same step again, after a resume
+            shutil.rmtree(final)
+        temporary.rename(final)
+        _flush(folder)
+    except (OSError, RuntimeError) as error:  # torch.save and safetensors report a full disk as RuntimeError
+        if not _is_write_failure(error):
+            raise
+        shutil.rmtree(temporary, ignore_errors=True)
+        earlier = [path.name for path in _newest_first(folder)]
+        raise Problem(
+            f"the checkpoint of step {step} could not be written ({_reason(error)}); "
+            f"{f'{earlier[0]} is untouched' if earlier else 'none was written before it'}: "
+            f"free space on the disk of {folder}, then 'bigbatch resume {folder.parent}'"
+        ) from error
+    for old in _newest_first(folder)[KEPT:]:
+        shutil.rmtree(old)
+    return final
+
+
+def load(folder: Path, run_hash: str) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that is whole: its folder and state. None where there is none at all."""
+    candidates = _newest_first(folder)
+    faults: list[str] = []
+    for candidate in candidates:
+        fault = _fault(candidate)
+        if fault is None:
+            manifest = json.loads((candidate / "manifest.json").read_text())
+            if manifest["run"] != run_hash:
+                raise Problem(
+                    f"{candidate} belongs to another run ({manifest['run']}, not {run_hash}): "
+                    f"move it away, or resume the run that it came from"
+                )
+            if faults:
+                warnings.warn(f"{faults[0]}; going on from {candidate.name}", stacklevel=2)
+            return candidate, torch.load(candidate / "state.pt", map_location="cpu", weights_only=True)
+        faults.append(fault)
+    if faults:
+        raise Problem(f"{faults[0]}, and no earlier one is whole: restore it from a copy, or start over with --fresh")
+    return None
+
+
+def load_model(checkpoint: Path, model: nn.Module) -> None:
+    """Put a checkpoint's weights and buffers into a model of the same shape."""
+    from safetensors.torch import load_model as load_safetensors
+
+    load_safetensors(model, str(checkpoint / "model.safetensors"))
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"), reverse=True)
+
+
+def _fault(checkpoint: Path) -> str | None:
+    try:
+        manifest = json.loads((checkpoint / "manifest.json").read_text())
+        for name, expected in manifest["sha256"].items():
+            if _sha256(checkpoint / name) != expected:
+                return f"{checkpoint / name} is damaged (its SHA-256 is not the one in manifest.json)"
+    except (OSError, ValueError, KeyError) as error:
+        return f"{checkpoint} is incomplete ({_reason(error)})"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_write_failure(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, OSError) or any(
+        sign in text
+        for sign in ("No space left", "File too large", "PytorchStreamWriter", "unexpected pos", "I/O error")
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).splitlines()[0]

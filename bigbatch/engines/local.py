@@ -1,0 +1,45 @@
+"""One process, one device: nothing to add up."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bigbatch import parts
+
+
+class Config(parts.Config):
+    """No options."""
+
+
+class Local:
+    rank = 0
+    ranks = 1
+
+    def __init__(self) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        return model
+
+    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        pass
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+    def broadcast(self, value: Any) -> Any:
+        return value
+
+    def stop(self) -> None:
+        pass
+
+
+def start(config: Config) -> Local:
+    return Local()

@@ -1,0 +1,59 @@
+"""How good a model is on samples it has not learned from, in evaluation mode, divided over ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bigbatch import losses
+from bigbatch.batches import Split
+from bigbatch.datasets import Dataset
+from bigbatch.engines import Engine
+from bigbatch.gradient import to_model
+
+_TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and few lose their context
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int, cast: Any) -> dict[str, float]:
+    """`test_loss` and `test_accuracy`, for text `test_perplexity`. `cast` is the context of the run's dtype."""
+    was_training = model.training
+    model.eval()
+    measure = _language if dataset.task == "language" else _classify
+    with cast():
+        result = measure(model, dataset, engine, micro_batch)
+    model.train(was_training)
+    return result
+
+
+def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
+    sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
+    count = len(dataset.test)
+    for piece in Split(engine.ranks, micro_batch).slices(count)[engine.rank]:
+        inputs, targets = dataset.test.fetch(torch.arange(piece.start, piece.stop))
+        targets = targets.to(engine.device)
+        logits = model(to_model(inputs, model, engine.device))
+        sums += torch.stack([losses.per_sample(logits, targets).sum(), losses.hits(logits, targets)])
+    loss, right = (engine.sum(sums) / count).tolist()
+    return {"test_loss": loss, "test_accuracy": right}
+
+
+def _language(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
+    sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
+    streams = max(_TEXT_STREAMS, engine.ranks)
+    mine = Split(engine.ranks, streams).slices(streams)[engine.rank][0]
+    state = None
+    for inputs, targets, counted in dataset.test.evaluation(streams):  # type: ignore[attr-defined]
+        rows = slice(mine.start, mine.stop)
+        logits, state = model(inputs[rows].to(engine.device), state)
+        token_losses = F.cross_entropy(
+            logits.float().flatten(0, 1), targets[rows].to(engine.device).flatten(), reduction="none"
+        )
+        mask = counted[rows].to(engine.device).flatten()
+        sums += torch.stack([(token_losses * mask).sum(dtype=torch.float64), mask.sum(dtype=torch.float64)])
+    loss_sum, tokens = engine.sum(sums).tolist()
+    return {"test_loss": loss_sum / tokens, "test_perplexity": math.exp(min(loss_sum / tokens, 700.0))}

@@ -1,0 +1,138 @@
+"""From a recipe's name to a training under way, in this process or on several ranks under torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bigbatch import parts
+from bigbatch.cli import BROKEN, DIVERGED, DONE, STOPPED, WRONG_INPUT
+from bigbatch.display import describe
+from bigbatch.engines import ranks_started
+from bigbatch.errors import Problem
+from bigbatch.results import Folder
+from bigbatch.run import Run
+
+_RESTARTS = 3
+POST_BOX = "BIGBATCH_POST_BOX"
+
+
+def described(recipe: str, settings: Iterable[str], ranks: int) -> Run:
+    """The run that a recipe, its settings and the number of ranks describe."""
+    if recipe.endswith(".json"):
+        try:
+            about = json.loads(Path(recipe).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Problem(f"{recipe} cannot be read as a run ({error}): give a run.json or a recipe's name") from error
+        run = Run(**about.get("run", about))
+    else:
+        run = parts.find("recipes", recipe).run()
+    return on_ranks(run.with_settings(settings), ranks)
+
+
+def on_ranks(run: Run, ranks: int) -> Run:
+    """The same run on this number of ranks: `local` is the engine of one, ddp of several unless another is named."""
+    if ranks < 1:
+        raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
+    several = max(ranks, ranks_started()) > 1
+    if several and run.engine.name == "local":
+        return run.with_settings(["engine=ddp"])
+    if not several and run.engine.name != "local":
+        return run.with_settings(["engine=local"])
+    return run
+
+
+def run_here_or_under_torchrun(
+    run: Run, folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, fresh: bool, quiet: bool
+) -> int:
+    """Train, say how it ended, and give the exit code that says the same."""
+    if ranks > 1 and ranks_started() == 1:
+        return _torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet)
+    from bigbatch.train import train
+
+    finished_before = folder.status in ("done", "diverged") and not fresh
+    summary = train(
+        run, folder=folder, data_dir=data_dir, checkpoint_minutes=checkpoint_minutes, fresh=fresh, quiet=quiet
+    )
+    if int(os.environ.get("RANK", "0")) == 0:
+        print(outcome(folder, summary) + (" (finished before; --fresh runs it again)" if finished_before else ""))
+    return DONE if summary["diverged_at_step"] is None else DIVERGED
+
+
+def outcome(folder: Folder, summary: dict[str, Any]) -> str:
+    if summary["diverged_at_step"] is not None:
+        return (
+            f"{folder.path}: diverged, the loss was not finite at step {summary['diverged_at_step']}; try a lower rate"
+        )
+    return (
+        f"{folder.path}: {describe(summary)}, train loss {summary['train_loss']:.4f}, "
+        f"{summary['seconds']:.1f} s, {summary['samples_per_second']:,.0f} samples/s"
+    )
+
+
+def _torchrun(
+    run: Run, folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, fresh: bool, quiet: bool
+) -> int:
+    """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
+    with folder.alone():
+        if fresh:
+            folder.clear()
+        folder.create(run)
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}"),
+        *("-m", "bigbatch", "resume", str(folder.path), "--checkpoint-minutes", str(checkpoint_minutes)),
+        *(("--data-dir", str(data_dir)) if data_dir else ()),
+        *(("--quiet",) if quiet else ()),
+    ]
+    with tempfile.TemporaryDirectory() as post_box:
+        environment = os.environ | {
+            POST_BOX: post_box,
+            # restarted ranks would meet the dead ones' store otherwise: 0 of 5 recovered without this, 3 of 3 with it
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks))),
+        }
+        # in a session of its own, so that Ctrl-C reaches the ranks through us alone and torchrun ends without a fuss
+        with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+            _wait(process, folder)
+        sentences = {path.read_text() for path in Path(post_box).iterdir()}
+    for sentence in sorted(sentences):
+        print(f"bigbatch: {sentence}", file=sys.stderr)
+    if folder.status == "failed" and sentences:
+        return WRONG_INPUT
+    return {"done": DONE, "diverged": DIVERGED, "stopped": STOPPED}.get(folder.status or "", BROKEN)
+
+
+def _wait(process: subprocess.Popen[bytes], folder: Folder) -> None:
+    """The first SIGTERM or Ctrl-C is passed to a rank, whose wish to stop is everybody's; the next ends torchrun."""
+    asked = False
+
+    def pass_on(number: int, frame: object) -> None:
+        nonlocal asked
+        trainer = folder.trainer_pid()
+        if trainer is None or asked:
+            process.terminate()
+        else:
+            os.kill(trainer, signal.SIGTERM)
+        asked = True
+
+    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    process.wait()
+    for number, handler in previous.items():
+        signal.signal(number, handler)
+
+
+def posted(sentence: str) -> bool:
+    """Leave a sentence to whoever started the ranks, who says it once. Not where torchrun was started by hand."""
+    post_box = os.environ.get(POST_BOX)
+    if post_box is None:
+        return False
+    (Path(post_box) / f"rank-{os.environ.get('RANK')}").write_text(sentence)
+    return True

@@ -1,0 +1,60 @@
+"""Where a result comes from: code, packages, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from typing import Any
+
+_PACKAGES = ("bigbatch", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
+_LONGEST_DIFF = 1_000_000  # characters: a diff with data files in it is no provenance
+
+
+def collect() -> dict[str, Any]:
+    """Commit and uncommitted changes of the folder at hand, package versions, hardware, command."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty_diff": (_git("diff", "HEAD") or "")[:_LONGEST_DIFF],
+        "packages": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "hardware": hardware(),
+        "command": sys.argv,
+    }
+
+
+def hardware() -> dict[str, Any]:
+    import torch
+
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "system": platform.platform(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, errors="replace", timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

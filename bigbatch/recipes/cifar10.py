@@ -1,0 +1,18 @@
+"""ResNet-20 on CIFAR-10 (He et al. 2016): batch 128, rate 0.1, a tenth of it at half and at three quarters of 164 epochs."""
+
+from __future__ import annotations
+
+from bigbatch.run import Run
+
+
+def run() -> Run:
+    return Run(
+        name="cifar10",
+        dataset="cifar10",
+        model={"name": "resnet_cifar", "depth": 20},
+        global_batch=128,
+        batchnorm_group=128,
+        optimizer={"name": "momentum", "lr": 0.1, "weight_decay": 1e-4},
+        schedule={"name": "composed", "decay": {"kind": "multi_step", "at_epochs": [82, 123]}},
+        epochs=164,
+    )

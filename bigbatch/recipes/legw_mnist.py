@@ -1,0 +1,17 @@
+"""The LEGW paper's LSTM on MNIST: 25 epochs, baseline batch 128, nothing to retune for any other batch."""
+
+from __future__ import annotations
+
+from bigbatch.run import Run
+
+
+def run() -> Run:
+    return Run(
+        name="legw-mnist",
+        dataset="mnist",
+        model="lstm",
+        global_batch=128,
+        optimizer={"name": "momentum", "lr": 0.1},
+        schedule={"name": "legw", "baseline_batch": 128, "warmup_epochs": 0.1, "decay": {"kind": "constant"}},
+        epochs=25,
+    )

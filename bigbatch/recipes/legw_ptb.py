@@ -1,0 +1,17 @@
+"""The LEGW paper's LSTM on the Penn Treebank: 13 epochs, flat for 7, then halved each epoch; baseline batch 20."""
+
+from __future__ import annotations
+
+from bigbatch.run import Run
+
+
+def run() -> Run:
+    return Run(
+        name="legw-ptb",
+        dataset="ptb",
+        model="lstm_words",
+        global_batch=20,
+        optimizer={"name": "momentum", "lr": 0.1},
+        schedule={"name": "legw", "baseline_batch": 20, "warmup_epochs": 0.1, "decay": {"kind": "exponential"}},
+        epochs=13,
+    )

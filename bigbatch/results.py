@@ -1,0 +1,173 @@
+"""What a run leaves behind: files in its own folder, and nothing anywhere else. metrics.jsonl is the truth."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from bigbatch.errors import Problem
+from bigbatch.run import Run
+
+Status = Literal["running", "stopped", "done", "diverged", "failed"]
+_FLUSH_SECONDS = 1.0
+
+
+class Folder:
+    """runs/<name>-<hash>/: run.json, status, metrics.jsonl, summary.json, checkpoint/."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoint"
+
+    # -- describing
+
+    def create(self, run: Run) -> None:
+        """Make the folder and say what will be run, once. Later starts find it as it is."""
+        from bigbatch import provenance
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        if not (self.path / "run.json").exists():
+            about = {"run": json.loads(run.to_json()), "hash": run.hash, **provenance.collect()}
+            self.write("run.json", json.dumps(about, indent=2))
+
+    def run(self) -> Run:
+        return Run(**self._read_json("run.json")["run"])
+
+    @property
+    def run_hash(self) -> str:
+        return self._read_json("run.json")["hash"]
+
+    def note(self, **facts: Any) -> None:
+        """Add to run.json what was found out at the start, like the micro-batch that timing chose."""
+        about = self._read_json("run.json")
+        about["resolved"] = about.get("resolved", {}) | facts
+        self.write("run.json", json.dumps(about, indent=2))
+
+    def noted(self) -> dict[str, Any]:
+        return self._read_json("run.json").get("resolved", {}) if (self.path / "run.json").exists() else {}
+
+    # -- status and summary
+
+    @property
+    def status(self) -> Status | None:
+        try:
+            return (self.path / "status").read_text().strip()  # type: ignore[return-value]
+        except FileNotFoundError:
+            return None
+
+    @status.setter
+    def status(self, status: Status) -> None:
+        self.write("status", status + "\n")
+
+    def summary(self) -> dict[str, Any]:
+        return self._read_json("summary.json")
+
+    # -- metrics
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return list(_rows(self.path / "metrics.jsonl"))
+
+    def rewind(self, step: int) -> list[dict[str, Any]]:
+        """Drop the rows after a step (they will be made again) and give back the rest."""
+        rows = [row for row in self.metrics() if row["step"] <= step]
+        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        return rows
+
+    # -- files
+
+    def write(self, name: str, text: str) -> None:
+        """Under a temporary name, then renamed: a reader sees the old text or the new one."""
+        temporary = self.path / f".{name}.tmp"
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(self.path / name)
+        except OSError as error:
+            raise Problem(
+                f"{self.path / name} could not be written ({error.strerror}): free space there, "
+                f"then 'bigbatch resume {self.path}'"
+            ) from error
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise Problem(
+                f"{self.path} has no {name}, so it is no run: give a folder like runs/<name>-<hash>"
+            ) from error
+        except ValueError as error:
+            raise Problem(f"{self.path / name} is not readable JSON ({error}): restore it from a copy") from error
+
+    def clear(self) -> None:
+        """Forget an earlier try at this run."""
+        for name in ("status", "metrics.jsonl", "summary.json", "run.json"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Refuse a second process on this folder. The system drops the lock with its process, even on kill -9."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.seek(0)
+                holder = lock.read().strip() or "?"
+                raise Problem(
+                    f"{self.path} is being trained by process {holder}: wait for it, or stop it first"
+                ) from error
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def trainer_pid(self) -> int | None:
+        """The process that holds the lock, if one does."""
+        try:
+            with (self.path / ".lock").open("r+") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return int(lock.read())
+        except (OSError, ValueError):
+            pass
+        return None
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All whole lines: a kill may have cut the last one short."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                return
+
+
+class MetricsWriter:
+    """Appends rows; on disk at least every second and whenever asked."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._file: IO[str] = (folder.path / "metrics.jsonl").open("a", encoding="utf-8", buffering=1 << 16)
+        self._flushed = time.monotonic()
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,145 @@
+"""One training, described completely by one frozen value. Its hash names its folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PlainSerializer,
+    PositiveFloat,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    model_validator,
+)
+
+from bigbatch import batch_sizes, parts
+from bigbatch.errors import Problem
+
+
+def _part(kind: str) -> Callable[[Any], Any]:
+    return lambda value: parts.configure(kind, value)
+
+
+def _brief_batch_size(config: parts.Config) -> Any:
+    """A constant batch is written as its number."""
+    options = config.model_dump(mode="json")
+    return options["global_batch"] if config.name == "constant" else options
+
+
+def _filter(value: Any) -> Any:
+    """A file name is short for the filter that reads it."""
+    if isinstance(value, str) and value.endswith(".npz"):
+        value = {"name": "kept", "path": value}
+    return value if value is None else parts.configure("filters", value)
+
+
+class Run(BaseModel):
+    """Everything that decides how a training goes, and nothing else.
+
+    The global batch is the setting; micro-batches, ranks and accumulation are derived from it. Where the model has
+    BatchNorm, statistics are taken over groups of `batchnorm_group` samples, which are then the micro-batches.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    dataset: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("datasets"))]
+    filter: Annotated[SerializeAsAny[parts.Config] | None, BeforeValidator(_filter)] = None
+    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("models"))]
+    global_batch: Annotated[parts.Config, BeforeValidator(batch_sizes.configure), PlainSerializer(_brief_batch_size)]
+    micro_batch: Literal["auto"] | PositiveInt = "auto"
+    batchnorm_group: Literal["auto"] | PositiveInt = "auto"
+    optimizer: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("optim"))]
+    schedule: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("schedules"))] = Field(
+        "constant", validate_default=True
+    )
+    selector: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("selectors"))] = Field(
+        "all", validate_default=True
+    )
+    epochs: PositiveFloat | None = None
+    steps: PositiveInt | None = None
+    seed: NonNegativeInt = 0
+    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    engine: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("engines"))] = Field(
+        "local", validate_default=True
+    )
+    probes: tuple[Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("probes"))], ...] = ()
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise Problem(parts.explain(error, "a run", Run)) from error
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Run:
+        if (self.epochs is None) == (self.steps is None):
+            raise Problem(f"a run ends after epochs or after steps; got {self.epochs=}, {self.steps=}: set one of them")
+        return self
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Run:
+        return cls(**json.loads(text))
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits over all fields but the name: a stable identity across processes and machines."""
+        canonical = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:10]
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.name}-{self.hash}"
+
+    def with_settings(self, settings: Iterable[str]) -> Run:
+        """A copy with `optimizer.lr=3.2`, `optimizer=adam`, `epochs=2` ... applied in turn."""
+        fields = self.model_dump(mode="json")
+        for setting in settings:
+            path, equals, text = setting.partition("=")
+            if not equals or not path:
+                raise Problem(f"'{setting}' is not a setting: write FIELD=VALUE, like optimizer.lr=3.2")
+            _assign(fields, path.split("."), _value(text), setting)
+        return Run(**fields)
+
+
+def _value(text: str) -> Any:
+    """JSON where it is JSON (numbers, true, null, lists), else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _assign(fields: dict[str, Any], path: list[str], value: Any, setting: str) -> None:
+    *parents, last = path
+    for depth, parent in enumerate(parents):
+        if depth == 0 and parent not in Run.model_fields:
+            Run(**{parent: None})  # refuses the unknown name with the nearest right one
+        child = fields.get(parent)
+        if isinstance(child, str):
+            child = {"name": child}
+        if child is None:
+            child = {}
+        if not isinstance(child, dict):
+            raise Problem(
+                f"'{setting}': '{'.'.join(path[: depth + 1])}' is {child!r} and has no fields: set it as a whole"
+            )
+        fields[parent] = child
+        fields = child
+    fields[last] = value
+    if last == "epochs" and not parents:
+        fields["steps"] = None  # a new budget replaces the old one
+    if last == "steps" and not parents:
+        fields["epochs"] = None

@@ -1,0 +1,74 @@
+"""How a run's global batch is divided on this machine: decided once, written into run.json, kept on resume."""
+
+from __future__ import annotations
+
+import torch
+
+from bigbatch import batchnorm, micro_batch, provenance
+from bigbatch.batches import Split
+from bigbatch.engines import Engine
+from bigbatch.errors import Problem
+from bigbatch.gradient import GlobalGradient
+from bigbatch.results import Folder
+from bigbatch.run import Run
+
+_BATCHNORM_GROUP = 128  # where the run leaves it open
+
+
+def choose_split(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradient, global_batch: int) -> Split:
+    """Micro-batches by timing; where the model has BatchNorm, micro-batches are its groups."""
+    local_batch = global_batch // engine.ranks
+    if batchnorm.layers(gradient.model):
+        group = engine.broadcast(_group(run, folder, local_batch))
+        if -(-global_batch // group) < engine.ranks:
+            raise Problem(
+                f"global_batch {global_batch} in BatchNorm groups of {group} leaves a rank of {engine.ranks} "
+                f"without work: use --set batchnorm_group={local_batch} or less, or fewer ranks"
+            )
+        split = Split(engine.ranks, group, whole_groups=True)
+    else:
+        size = run.micro_batch if run.micro_batch != "auto" else _timed(run, folder, engine, gradient, global_batch)
+        split = Split(engine.ranks, min(size, local_batch))
+    if engine.rank == 0:
+        groups = {"batchnorm_group": split.micro_batch} if split.whole_groups else {}
+        folder.note(micro_batch=split.micro_batch, ranks=engine.ranks, **groups)
+    return split
+
+
+def _group(run: Run, folder: Folder, local_batch: int) -> int:
+    if run.batchnorm_group != "auto":
+        group = run.batchnorm_group
+    else:
+        group = folder.noted().get("batchnorm_group") or min(_BATCHNORM_GROUP, local_batch)
+    if run.micro_batch not in ("auto", group):
+        raise Problem(
+            f"micro_batch {run.micro_batch} differs from the BatchNorm group {group}, over which this model "
+            f"normalises: use --set batchnorm_group={run.micro_batch} to change both"
+        )
+    return group
+
+
+def _timed(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradient, global_batch: int) -> int:
+    """Rank 0 times, all ranks follow. A resumed run keeps its choice, so that it stays the same to the bit."""
+    local_batch = global_batch // engine.ranks
+    if engine.rank == 0:
+        noted = folder.noted()
+        if noted.get("ranks") == engine.ranks and "micro_batch" in noted:
+            size = noted["micro_batch"]
+        else:
+            key = {
+                "model": run.model.model_dump(mode="json"),
+                "sample_shape": gradient.batches.dataset.sample_shape,
+                "classes": len(gradient.batches.dataset.classes),
+                "dtype": run.dtype,
+                "local_batch": local_batch,
+                "ranks": engine.ranks,
+                "torch": torch.__version__,
+                "machine": provenance.hardware(),
+            }
+            size = micro_batch.remembered(
+                key, lambda: micro_batch.choose(local_batch, lambda n: gradient.seconds_for(n, global_batch))
+            )
+    else:
+        size = 0
+    return engine.broadcast(size)

@@ -1,0 +1,316 @@
+"""The loop: the one place where the parts of a run meet, in the order in which data moves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bigbatch import (
+    batch_sizes,
+    checkpoint,
+    datasets,
+    display,
+    engines,
+    filters,
+    keyed,
+    models,
+    optim,
+    probes,
+    schedules,
+)
+from bigbatch.batches import Batch, Batches, Progress, Split
+from bigbatch.carried import CarriedState
+from bigbatch.clock import Clock
+from bigbatch.engines import Engine
+from bigbatch.errors import Diverged, Problem, Stopped
+from bigbatch.evaluate import evaluate
+from bigbatch.gradient import GlobalGradient
+from bigbatch.micro_batch import peak_rss_bytes
+from bigbatch.position import Position
+from bigbatch.results import Folder, MetricsWriter
+from bigbatch.run import Run
+from bigbatch.signals import StopRequest
+from bigbatch.split import choose_split
+
+_STEP_KEYS = {"epoch", "samples", "step", "train_loss", "train_accuracy", "rate", "global_batch"}
+
+
+def train(
+    run: Run,
+    *,
+    runs_dir: Path | str = "runs",
+    folder: Folder | None = None,
+    data_dir: Path | None = None,
+    checkpoint_minutes: float = 10.0,
+    fresh: bool = False,
+    quiet: bool = True,
+) -> dict[str, Any]:
+    """Train a run in its folder and return its summary.
+
+    What is unfinished there goes on from its last checkpoint, what is done is not done again. `folder` is for a
+    resumed run, which stays where it is whatever engine it goes on with.
+    """
+    folder = folder or Folder(Path(runs_dir) / run.folder_name)
+    engine = engines.start(run.engine)
+    try:
+        with folder.alone() if engine.rank == 0 else nullcontext():
+            if fresh and engine.rank == 0 and not engines.restarted():
+                folder.clear()
+            if engine.broadcast(folder.status) in ("done", "diverged"):
+                return folder.summary()
+            return _recorded(run, folder, engine, data_dir, checkpoint_minutes, quiet)
+    finally:
+        engine.stop()
+
+
+def _recorded(
+    run: Run, folder: Folder, engine: Engine, data_dir: Path | None, checkpoint_minutes: float, quiet: bool
+) -> dict[str, Any]:
+    """Whatever way a training ends, its folder says so."""
+    book = folder if engine.rank == 0 else None
+    try:
+        if book:
+            book.create(run)
+            book.status = "running"
+        engine.broadcast(None)  # nobody reads the folder before it is there
+        with StopRequest() as stop_request:
+            training = Training(run, folder, engine, data_dir, quiet)
+            try:
+                summary = training.to_the_end(stop_request, checkpoint_minutes)
+            finally:
+                training.close()
+    except Stopped:
+        if book:
+            book.status = "stopped"
+        raise
+    except BaseException as error:
+        if book:
+            book.status = "failed"
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise Problem(
+                f"{folder.path} could not be written ({error.strerror}): free space there, "
+                f"then 'bigbatch resume {folder.path}'"
+            ) from error
+        raise
+    if book:
+        book.write("summary.json", json.dumps(summary, indent=2))
+        book.status = "done" if summary["diverged_at_step"] is None else "diverged"
+    return summary
+
+
+class Training:
+    """A run brought to life on one rank, from its last checkpoint if it has one."""
+
+    def __init__(self, run: Run, folder: Folder, engine: Engine, data_dir: Path | None, quiet: bool) -> None:
+        self.run = run
+        self.folder = folder
+        self.engine = engine
+        self.dataset = datasets.load(run.dataset, data_dir)
+        self.batches = Batches(self.dataset, run.seed, filters.kept_indices(run.filter, self.dataset))
+        self.clock = Clock(run, self.batches)
+        keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+        weights = torch.float64 if run.dtype == "float64" else torch.float32
+        self.model = models.build(run.model, self.dataset).to(engine.device, weights)
+        self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
+        self.probes = probes.Probes(run.probes)
+
+        self.progress = Progress()
+        self.global_batch = 0
+        self.history: list[dict[str, Any]] = []  # rows of tests and probes: what a batch size may be decided by
+        self.epoch_loss_sum = 0.0
+        self.seconds_in_steps = 0.0
+        self.earlier_seconds = 0.0  # before this process
+        self.started = time.perf_counter()
+        carried = self._restore()
+        self.global_batch = self._next_global_batch()
+        self.gradient = GlobalGradient(run, self.batches, self.model, engine)
+        if carried is not None:
+            self.gradient.carried = CarriedState(self.global_batch)
+            self.gradient.carried.restore(carried, engine.device)
+        self.split: Split = choose_split(run, folder, engine, self.gradient, self.global_batch)
+        self.metrics = MetricsWriter(folder) if engine.rank == 0 else None
+        self.display = display.choose(quiet or engine.rank != 0)
+
+    def to_the_end(self, stop_request: StopRequest, checkpoint_minutes: float) -> dict[str, Any]:
+        """Step until the budget is spent; test and save at the end of each epoch."""
+        self.display.start(self.clock.total_epochs(self.global_batch), self._epochs())
+        saved_at = time.monotonic()
+        while not self._budget_spent():
+            save_due = time.monotonic() - saved_at >= 60 * checkpoint_minutes
+            started = time.perf_counter()
+            try:
+                batch, stop, save = self.step(stop_request.received, save_due)
+            except Diverged:
+                return self._summary(diverged_at_step=self.progress.step + 1)
+            finally:
+                self.seconds_in_steps += time.perf_counter() - started
+            if batch.epoch_ends or self._budget_spent():
+                self._test()
+                save = True
+            if save or stop:
+                self.save()
+                saved_at = time.monotonic()
+            if stop and not self._budget_spent():
+                raise Stopped(
+                    f"stopped at step {self.progress.step}; 'bigbatch resume {self.folder.path}' continues it"
+                )
+        return self._summary(diverged_at_step=None)
+
+    def step(self, stop: bool, save: bool) -> tuple[Batch, bool, bool]:
+        """One global batch: its exact gradient, one optimizer step, one row of metrics.
+
+        A wish of one rank to stop or to save is everybody's: it travels with the loss.
+        """
+        self.global_batch = self._next_global_batch()
+        left = self.clock.samples_left(self.progress, self.global_batch)
+        batch = self.batches.next(self.progress, self.global_batch, self.split, left)
+        position = self.clock.position(self.progress, self.global_batch, batch.count)
+        rate = schedules.rate(position, self.run)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+        self.optimizer.zero_grad(set_to_none=True)
+        loss_sum, hits = self.gradient.of(batch)
+        totals = torch.tensor(
+            [float(loss_sum), float(hits), stop, save], dtype=torch.float64, device=self.engine.device
+        )
+        loss_sum, hits, stop, save = self.engine.sum(totals).tolist()
+        loss = loss_sum / batch.count
+        row = {
+            "epoch": self.clock.epochs(batch.after, self.global_batch),
+            "samples": batch.after.samples,
+            "step": batch.after.step,
+            "train_loss": loss,
+            "train_accuracy": hits / batch.count,
+            "rate": rate,
+            "global_batch": batch.count,
+        }
+        if not math.isfinite(loss):
+            self._record(row | {"train_loss": None, "diverged": True})
+            raise Diverged
+        found = self.probes.measure(self, position)
+        self.optimizer.step()
+
+        self.progress = batch.after
+        self.epoch_loss_sum += loss_sum
+        self._record(row | found, remember=bool(found))
+        self.display.step(row, self.progress.samples / self.seconds_in_steps if self.seconds_in_steps else 0.0)
+        return batch, stop > 0, save > 0
+
+    def save(self) -> None:
+        """Everything that an exact resume needs; all ranks learn whether rank 0 could write it."""
+        carried = self.gradient.carried.gathered(self.engine) if self.gradient.carried else None
+        failure = None
+        if self.metrics:
+            self.metrics.flush()
+            state = {
+                "progress": asdict(self.progress),
+                "global_batch": self.global_batch,
+                "optimizer": self.optimizer.state_dict(),
+                "carried": carried,
+                "epoch_loss_sum": self.epoch_loss_sum,
+                "seconds": self._seconds(),
+                "seconds_in_steps": self.seconds_in_steps,
+            }
+            try:
+                checkpoint.save(self.folder.checkpoints, self.progress.step, self.folder.run_hash, self.model, state)
+            except Problem as problem:
+                failure = str(problem)
+        failure = self.engine.broadcast(failure)
+        if failure:
+            raise Problem(failure)
+
+    def close(self) -> None:
+        self.display.close()
+        if self.metrics:
+            self.metrics.close()
+
+    def _restore(self) -> list[torch.Tensor] | None:
+        """Go back to the last checkpoint and drop the rows after it; gives the state that text carries."""
+        found = checkpoint.load(self.folder.checkpoints, self.folder.run_hash)
+        carried = None
+        if found:
+            path, state = found
+            checkpoint.load_model(path, self.model)
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.progress = Progress(**state["progress"])
+            self.global_batch = state["global_batch"]
+            self.epoch_loss_sum = state["epoch_loss_sum"]
+            self.earlier_seconds = state["seconds"]
+            self.seconds_in_steps = state["seconds_in_steps"]
+            carried = state["carried"]
+        if self.engine.rank == 0:
+            self.history = [row for row in self.folder.rewind(self.progress.step) if row.keys() - _STEP_KEYS]
+        self.history = self.engine.broadcast(self.history)
+        return carried
+
+    def _next_global_batch(self) -> int:
+        """The batch of the moment. Text keeps its streams for an epoch, because they carry state."""
+        if self.dataset.task == "language" and self.progress.offset:
+            return self.global_batch
+        epochs = self._epochs() if self.progress.offset else float(self.progress.epoch)
+        total_epochs = self.run.epochs or math.inf  # steps are counted for a constant batch only, which never asks
+        position = Position(epochs, total_epochs, self.global_batch, self.progress.step, self.progress.samples)
+        global_batch = batch_sizes.at(position, self.history, self.run.global_batch)
+        if global_batch % self.engine.ranks:
+            fitting = max(global_batch - global_batch % self.engine.ranks, self.engine.ranks)
+            raise Problem(
+                f"global_batch {global_batch} does not divide over {self.engine.ranks} ranks: "
+                f"use another number of ranks, or --set global_batch={fitting}"
+            )
+        return global_batch
+
+    def _test(self) -> None:
+        tested = evaluate(self.model, self.dataset, self.engine, 2 * self.split.micro_batch, self.gradient.cast)
+        samples_in_epoch = self.progress.offset or self.batches.epoch_samples(self.global_batch)
+        row = {
+            "epoch": self._epochs(),
+            "samples": self.progress.samples,
+            "step": self.progress.step,
+            "epoch_train_loss": self.epoch_loss_sum / samples_in_epoch,
+            **tested,
+            "seconds": self._seconds(),
+        }
+        self._record(row, remember=True)
+        self.display.evaluated(row)
+        if self.progress.offset == 0:
+            self.epoch_loss_sum = 0.0
+
+    def _record(self, row: dict[str, Any], remember: bool = False) -> None:
+        if remember:
+            self.history.append(row)
+        if self.metrics:
+            self.metrics.add(row)
+
+    def _summary(self, diverged_at_step: int | None) -> dict[str, Any]:
+        last_test: dict[str, Any] = next((row for row in reversed(self.history) if "test_loss" in row), {})
+        measures = {key: value for key, value in last_test.items() if key.startswith("test_")}
+        return {
+            **measures,
+            "train_loss": last_test.get("epoch_train_loss"),
+            "diverged_at_step": diverged_at_step,
+            "epochs": self._epochs(),
+            "steps": self.progress.step,
+            "samples": self.progress.samples,
+            "seconds": round(self._seconds(), 3),
+            "samples_per_second": round(self.progress.samples / max(self.seconds_in_steps, 1e-9), 1),
+            "peak_rss_mb": round(peak_rss_bytes() / 2**20, 1),
+            "ranks": self.engine.ranks,
+        }
+
+    def _epochs(self) -> float:
+        return self.clock.epochs(self.progress, self.global_batch)
+
+    def _budget_spent(self) -> bool:
+        return self.clock.spent(self.progress, self.global_batch)
+
+    def _seconds(self) -> float:
+        return self.earlier_seconds + time.perf_counter() - self.started
