@@ -1,0 +1,43 @@
+"""Warm-ups: the first epochs at less than the peak rate (Goyal et al. 2017, section 2.2)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Start = Annotated[float, Field(ge=0, le=1)] | Literal["baseline"]
+
+
+class _Warmup(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class NoWarmup(_Warmup):
+    """The peak from the first step."""
+
+    kind: Literal["none"] = "none"
+
+
+class ConstantWarmup(_Warmup):
+    """One low rate, then the peak at once."""
+
+    kind: Literal["constant"] = "constant"
+    epochs: float = Field(gt=0)
+    start: Annotated[float, Field(gt=0, le=1)] | Literal["baseline"] = "baseline"  # share of the peak, or unscaled
+
+
+class GradualWarmup(_Warmup):
+    """A straight line from the start to the peak."""
+
+    kind: Literal["gradual"] = "gradual"
+    epochs: float = Field(gt=0)
+    start: Start = 0.0  # share of the peak, or the unscaled baseline's rate as in Goyal et al.
+
+
+Warmup = Annotated[NoWarmup | ConstantWarmup | GradualWarmup, Field(discriminator="kind")]
+
+
+def gradual(epochs: float, warmup_epochs: float, start_rate: float, peak_rate: float) -> float:
+    """The rate on the straight line from `start_rate` at epoch 0 to `peak_rate` at `warmup_epochs`."""
+    return start_rate + (peak_rate - start_rate) * epochs / warmup_epochs

@@ -1,0 +1,46 @@
+"""Any scaling rule, warm-up and decay put together by hand (Krizhevsky 2014; Goyal et al. 2017)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pydantic import Field, model_validator
+
+from bigbatch import parts
+from bigbatch.position import Position
+from bigbatch.schedules._decay import Constant, Decay
+from bigbatch.schedules._scaling import Scaling, scaled
+from bigbatch.schedules._schedule import Baseline, Peak, Run, Schedule
+from bigbatch.schedules._warmup import NoWarmup, Warmup
+
+
+class Config(parts.Config):
+    """`optimizer.lr` is the rate tuned at `baseline_batch`, or the peak itself where nothing is scaled."""
+
+    scaling: Scaling = "none"
+    baseline_batch: int | None = Field(None, gt=0)
+    warmup: Warmup = NoWarmup()
+    decay: Decay = Constant()
+
+    @model_validator(mode="after")
+    def _baseline_known(self) -> Config:
+        if self.scaling != "none" and self.baseline_batch is None:
+            raise ValueError(f"scaling '{self.scaling}' needs baseline_batch: the batch that the rate was tuned at")
+        return self
+
+
+def peak(baseline: Baseline, global_batch: int, *, scaling: Scaling, warmup: Warmup) -> Peak:
+    """The scaled rate, and a warm-up of fixed length that starts at a share of it or at the baseline's rate."""
+    peak_rate = scaled(baseline.rate, global_batch / baseline.global_batch, scaling)
+    if warmup.kind == "none":
+        return Peak(peak_rate)
+    start_rate = min(baseline.rate, peak_rate) if warmup.start == "baseline" else warmup.start * peak_rate
+    return Peak(peak_rate, warmup.epochs, start_rate, warmup.kind)
+
+
+def rate(position: Position, run: Run) -> float:
+    """The rate at a position."""
+    options: Config = run.schedule
+    rule = partial(peak, scaling=options.scaling, warmup=options.warmup)
+    baseline = Baseline(run.optimizer.lr, options.baseline_batch or position.global_batch)
+    return Schedule(rule, baseline, options.decay)(position)

@@ -1,0 +1,16 @@
+"""The optimizer's rate from the first step to the last, whatever the batch (the unscaled control of every paper)."""
+
+from __future__ import annotations
+
+from bigbatch import parts
+from bigbatch.position import Position
+from bigbatch.schedules._schedule import Run
+
+
+class Config(parts.Config):
+    """No options."""
+
+
+def rate(position: Position, run: Run) -> float:
+    """The rate at a position."""
+    return float(run.optimizer.lr)
