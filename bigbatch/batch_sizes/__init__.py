@@ -1,0 +1,34 @@
+"""Batch sizes: the global batch over time, as a pure function of the position and the metrics so far.
+
+A part offers `at(position, history, config) -> int`, the size of the batch that begins at `position`, and
+`largest(config) -> int`, the most it will ever ask for. `history` are the metrics rows written so far.
+A part that changes batch and rate together also offers `rate(position, run) -> float`, which `schedules.rate`
+then asks in the schedule's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bigbatch import parts
+from bigbatch.position import Position
+
+History = Sequence[Mapping[str, Any]]
+
+
+def configure(value: Any) -> parts.Config:
+    """A plain number is a constant batch; the rest is as for every part."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = {"name": "constant", "global_batch": value}
+    return parts.configure("batch_sizes", value)
+
+
+def at(position: Position, history: History, config: parts.Config) -> int:
+    """The global batch that begins at `position`, whose own `global_batch` is not read."""
+    return parts.find("batch_sizes", config.name).at(position, history, config)
+
+
+def largest(config: parts.Config) -> int:
+    """The largest global batch that may come, which memory and ranks have to bear."""
+    return parts.find("batch_sizes", config.name).largest(config)

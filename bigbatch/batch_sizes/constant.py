@@ -1,0 +1,25 @@
+"""One global batch for the whole training (the baseline of every large-batch paper)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bigbatch import parts
+from bigbatch.batch_sizes import History
+from bigbatch.position import Position
+
+
+class Config(parts.Config):
+    """How many samples, over all ranks."""
+
+    global_batch: int = Field(gt=0)
+
+
+def at(position: Position, history: History, config: Config) -> int:
+    """The global batch."""
+    return config.global_batch
+
+
+def largest(config: Config) -> int:
+    """The global batch."""
+    return config.global_batch
