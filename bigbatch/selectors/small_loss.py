@@ -1,0 +1,73 @@
+"""Discard the share of a batch's samples with the smallest losses (Gao & Zhong 2020, section 3.1)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from torch import Tensor
+
+from bigbatch import parts
+from bigbatch.position import Position
+from bigbatch.selectors._discard import discard_count
+
+Divisor = Literal["kept", "all"]
+Discard = Annotated[float, Field(ge=0, lt=1)]  # a share: 0.3 is 30 %
+
+
+class Stage(BaseModel):
+    """Holds from an epoch until the next stage begins."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    from_epoch: float = Field(ge=0)
+    discard: Discard
+
+
+PAPER = (Stage(from_epoch=0, discard=0.3), Stage(from_epoch=100, discard=0.0))
+
+
+class Config(parts.Config):
+    """The paper: 30 % for the first 100 epochs, then none. It does not say what it divides by."""
+
+    discard: Discard | tuple[Stage, ...] = PAPER
+    divisor: Divisor = "kept"  # "all" leaves the kept samples' gradients as they were; "kept" takes their mean
+    scope: Literal["global", "rank"] = "global"  # smallest of the whole global batch, or of each rank's share
+    passes: Literal["one", "two"] = "one"  # two: a forward pass without gradients selects, only the kept run again
+
+    @field_validator("discard")
+    @classmethod
+    def _cover_the_run(cls, discard: float | tuple[Stage, ...]) -> float | tuple[Stage, ...]:
+        if isinstance(discard, float):
+            return discard
+        starts = [stage.from_epoch for stage in discard]
+        if not starts or starts[0] != 0 or any(later <= earlier for earlier, later in pairwise(starts)):
+            raise ValueError(f"stages are from epochs {starts}: begin with from_epoch 0 and let each be later")
+        return discard
+
+
+def discard_at(epochs: float, config: Config) -> float:
+    """The share to discard at an epoch."""
+    if isinstance(config.discard, float):
+        return config.discard
+    return [stage.discard for stage in config.discard if stage.from_epoch <= epochs][-1]
+
+
+def weights(losses: Tensor, config: Config, position: Position) -> Tensor:
+    """Zero for the discarded, for the others what the divisor asks for."""
+    return small_loss(losses, discard_at(position.epochs, config), divisor=config.divisor)
+
+
+def small_loss(losses: Tensor, discard: float, *, divisor: Divisor = "kept") -> Tensor:
+    """One weight a sample, so that Σ wᵢ·lossᵢ / len(losses) is what to learn from.
+
+    Of n losses the ⌊discard·n⌋ smallest get 0, among equal ones the first. The others get 1 where the divisor is
+    `all`, n / kept where it is `kept`. What is not finite is never taken for small, so that it cannot vanish here.
+    """
+    losses = losses.detach()
+    count = discard_count(discard, len(losses))
+    comparable = torch.where(losses.isfinite(), losses, torch.inf)
+    discarded = comparable.sort(stable=True).indices[:count]
+    kept_weight = len(losses) / (len(losses) - count) if divisor == "kept" and count else 1.0
+    return torch.full_like(losses, kept_weight).index_fill_(0, discarded, 0.0)
