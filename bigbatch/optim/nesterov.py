@@ -1,0 +1,20 @@
+"""SGD with Nesterov's momentum (Nesterov 1983; Sutskever et al. 2013), torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import Field
+from torch.nn import Parameter
+
+from bigbatch.optim._torch import TorchConfig, make
+
+
+class Config(TorchConfig):
+    lr: float = Field(0.05, ge=0)
+    momentum: float = Field(0.9, gt=0, lt=1)
+
+
+def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> torch.optim.Optimizer:
+    return make(torch.optim.SGD, config, named_parameters, nesterov=True)
