@@ -12,7 +12,7 @@ from bigbatch.position import Position
 
 
 class Config(parts.Config):
-    """The metrics rows need `epochs` and, now and then, `noise_scale`: have a probe write it."""
+    """The metrics rows have `epoch`, a fraction within it, and, now and then, `noise_scale`: have a probe write it."""
 
     start: int = Field(gt=0)
     minimum: int = Field(gt=0)
@@ -38,7 +38,7 @@ def at(position: Position, history: History, config: Config) -> int:
     for row in reversed(history):
         scale = row.get("noise_scale")
         # no finite positive value: the gradient was lost in the noise, nothing to go by
-        if scale is not None and isfinite(scale) and scale > 0 and row["epochs"] <= decided_at_epochs:
+        if scale is not None and isfinite(scale) and scale > 0 and row["epoch"] <= decided_at_epochs:
             return _rounded(scale, config)
     return config.start
 

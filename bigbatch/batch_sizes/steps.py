@@ -32,12 +32,9 @@ class Config(parts.Config):
     def _cover_the_run(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         starts = [stage.from_epoch for stage in stages]
         if starts[0] != 0:
-            raise ValueError(
-                f"the first stage is from epoch {starts[0]:g}, which leaves the start of the run "
-                "without a batch: begin with from_epoch 0"
-            )
+            raise ValueError(f"should begin with from_epoch 0, not {starts[0]:g}: the run's first epochs have no batch")
         if any(later <= earlier for earlier, later in pairwise(starts)):
-            raise ValueError(f"stages are from epochs {starts}: give each a later from_epoch than the one before")
+            raise ValueError(f"should each have a later from_epoch than the one before, not {starts}")
         return stages
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isfinite
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from bigbatch import parts
 from bigbatch.errors import Problem
 
-Made = TypeVar("Made")
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def positive(name: str, value: float) -> None:
@@ -23,11 +23,9 @@ def not_negative(name: str, value: float) -> None:
         raise Problem(f"{name} is {value!r}: give a finite number of at least 0")
 
 
-def made(kind: Callable[..., Made], **options: Any) -> Made:
+def made(kind: type[Model], **options: Any) -> Model:
     """A pydantic model from a caller's arguments; the first refusal as one sentence."""
     try:
         return kind(**options)
     except ValidationError as error:
-        refusal = error.errors()[0]
-        name = ".".join(str(step) for step in refusal["loc"]) or getattr(kind, "__name__", "the value")
-        raise Problem(f"{name} is {refusal['input']!r}: {refusal['msg'].removeprefix('Value error, ')}") from None
+        raise Problem(parts.explain(error, str(kind.model_fields["kind"].default), kind)) from None

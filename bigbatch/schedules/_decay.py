@@ -48,7 +48,7 @@ class MultiStep(_Decay):
     @classmethod
     def _rising(cls, at_epochs: tuple[float, ...]) -> tuple[float, ...]:
         if any(later <= earlier for earlier, later in pairwise(at_epochs)):
-            raise ValueError("give epochs that rise, like (30, 60, 80)")
+            raise ValueError("should rise, like (30, 60, 80)")
         return at_epochs
 
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -14,7 +14,6 @@ from bigbatch.position import Position
 from bigbatch.selectors._discard import discard_count
 
 Divisor = Literal["kept", "all"]
-Discard = Annotated[float, Field(ge=0, lt=1)]  # a share: 0.3 is 30 %
 
 
 class Stage(BaseModel):
@@ -22,7 +21,7 @@ class Stage(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     from_epoch: float = Field(ge=0)
-    discard: Discard
+    discard: float = Field(ge=0, lt=1)
 
 
 PAPER = (Stage(from_epoch=0, discard=0.3), Stage(from_epoch=100, discard=0.0))
@@ -31,19 +30,21 @@ PAPER = (Stage(from_epoch=0, discard=0.3), Stage(from_epoch=100, discard=0.0))
 class Config(parts.Config):
     """The paper: 30 % for the first 100 epochs, then none. It does not say what it divides by."""
 
-    discard: Discard | tuple[Stage, ...] = PAPER
+    discard: float | tuple[Stage, ...] = PAPER  # a share, 0.3 is 30 %, or one from each epoch on
     divisor: Divisor = "kept"  # "all" leaves the kept samples' gradients as they were; "kept" takes their mean
     scope: Literal["global", "rank"] = "global"  # smallest of the whole global batch, or of each rank's share
     passes: Literal["one", "two"] = "one"  # two: a forward pass without gradients selects, only the kept run again
 
     @field_validator("discard")
     @classmethod
-    def _cover_the_run(cls, discard: float | tuple[Stage, ...]) -> float | tuple[Stage, ...]:
+    def _in_range(cls, discard: float | tuple[Stage, ...]) -> float | tuple[Stage, ...]:
         if isinstance(discard, float):
+            if not 0 <= discard < 1:
+                raise ValueError("should be at least 0 and below 1, like 0.3 for 30 %")
             return discard
         starts = [stage.from_epoch for stage in discard]
         if not starts or starts[0] != 0 or any(later <= earlier for earlier, later in pairwise(starts)):
-            raise ValueError(f"stages are from epochs {starts}: begin with from_epoch 0 and let each be later")
+            raise ValueError(f"should begin with from_epoch 0 and rise, not {starts}")
         return discard
 
 

@@ -41,12 +41,12 @@ def test_constant_stays():
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: polynomial(-1), "power is -1"),
-        (lambda: polynomial(float("nan")), "power is nan"),
-        (lambda: exponential(-2), "flat_epochs is -2"),
-        (lambda: multi_step(30, 20), r"at_epochs is \(30, 20\): give epochs that rise"),
-        (lambda: multi_step(30, multiply_by=float("inf")), "multiply_by is inf"),
-        (lambda: multi_step(-30), "at_epochs.0 is -30"),
+        (lambda: polynomial(-1), "polynomial: power should be greater than 0; got -1"),
+        (lambda: polynomial(float("nan")), "power should be a finite number; got nan"),
+        (lambda: exponential(-2), "exponential: flat_epochs should be .* 0; got -2"),
+        (lambda: multi_step(30, 20), r"multi_step: at_epochs should rise, .*; got \(30, 20\)"),
+        (lambda: multi_step(30, multiply_by=float("inf")), "multiply_by should .*; got inf"),
+        (lambda: multi_step(-30), "at_epochs.0 should .*; got -30"),
     ],
 )
 def test_a_bad_number_is_one_sentence_that_names_it(make, named):

@@ -96,7 +96,7 @@ def test_goyal_climbs_from_the_baselines_rate_in_five_epochs():
 
 def test_a_warmup_longer_than_the_training_is_refused():
     schedule = Schedule(legw, ROW_1024, polynomial())
-    with pytest.raises(Problem, match="warmup_epochs is 10 at global batch 32768, longer than .* 9 epochs"):
+    with pytest.raises(Problem, match=r"warmup_epochs is 10 at global batch 32768, longer than .* 9 epochs"):
         schedule(at(0, 32768, total_epochs=9))
 
 

@@ -1,0 +1,173 @@
+"""The global batch over time, and the rate that comes with it, by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+from bigbatch import batch_sizes, parts
+from bigbatch.errors import Problem
+from bigbatch.position import Position
+from bigbatch.schedules import check, curve, rate
+
+# Gao & Zhong 2020, section 3.2
+PAPER_STAGES = {
+    "name": "steps",
+    "stages": [
+        {"from_epoch": 0, "global_batch": 512, "rate": 0.005},
+        {"from_epoch": 1, "global_batch": 8192, "rate": 0.05},
+    ],
+}
+# Smith et al. 2018, Fig. 1: a fall to a fifth at epochs 60, 120 and 160
+WIDE_RESNET = {"kind": "multi_step", "at_epochs": [60, 120, 160], "multiply_by": 0.2}
+
+
+def run_with(batch_size, schedule="constant", lr: float = 0.1) -> SimpleNamespace:
+    return SimpleNamespace(
+        optimizer=SimpleNamespace(lr=lr),
+        schedule=parts.configure("schedules", schedule),
+        global_batch=batch_sizes.configure(batch_size),
+    )
+
+
+def batch_at(epochs: float, config, history=(), total_epochs: float = 200) -> int:
+    return batch_sizes.at(Position(epochs, total_epochs, 0), history, batch_sizes.configure(config))
+
+
+def rate_at(epochs: float, global_batch: int, run, total_epochs: float = 200) -> float:
+    return rate(Position(epochs, total_epochs, global_batch), run)
+
+
+def test_a_number_is_a_constant_batch():
+    assert batch_sizes.configure(8192) == parts.configure("batch_sizes", {"name": "constant", "global_batch": 8192})
+    assert batch_at(199, 8192) == 8192
+
+
+def test_the_papers_first_epoch_has_its_own_batch_and_rate():
+    run = run_with(PAPER_STAGES)
+    assert [batch_at(epochs, PAPER_STAGES) for epochs in (0, 0.99, 1, 150)] == [512, 512, 8192, 8192]
+    assert rate_at(0.5, 512, run) == 0.005
+    assert rate_at(1.5, 8192, run) == 0.05
+
+
+def test_a_stages_rate_is_the_peak_and_still_decays():
+    run = run_with(PAPER_STAGES, {"name": "composed", "decay": {"kind": "multi_step", "at_epochs": [100]}})
+    assert rate_at(50, 8192, run) == 0.05
+    assert rate_at(100, 8192, run) == pytest.approx(0.005)
+
+
+def test_a_batch_that_reaches_into_the_next_stage_keeps_the_rate_it_began_with():
+    stages = [
+        {"from_epoch": 0, "global_batch": 512, "rate": 0.005},
+        {"from_epoch": 0.5, "global_batch": 8192, "rate": 0.05},
+    ]
+    # the middle of the batch of 512 lies behind the start of the second stage
+    assert rate_at(0.501, 512, run_with({"name": "steps", "stages": stages})) == 0.005
+
+
+def test_a_stage_without_a_rate_leaves_it_to_the_schedule():
+    stages = [{"from_epoch": 0, "global_batch": 128}, {"from_epoch": 1, "global_batch": 512}]
+    schedule = {"name": "composed", "scaling": "sqrt", "baseline_batch": 128}
+    run = run_with({"name": "steps", "stages": stages}, schedule)
+    assert [rate_at(0, 128, run), rate_at(1, 512, run)] == pytest.approx([0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("starts", "said"),
+    [([1], "should begin with from_epoch 0, not 1"), ([0, 5, 5], "later from_epoch"), ([], "stages"), ([-1], "stages")],
+)
+def test_stages_that_do_not_cover_the_run_are_refused(starts, said):
+    stages = [{"from_epoch": start, "global_batch": 64} for start in starts]
+    with pytest.raises((ValidationError, Problem), match=said):
+        batch_sizes.configure({"name": "steps", "stages": stages})
+
+
+def test_the_batch_grows_where_the_rate_would_have_fallen():
+    config = {"name": "increase", "start": 128, "maximum": 100_000, "decay": WIDE_RESNET}
+    run = run_with(config)
+    assert [batch_at(epochs, config) for epochs in (0, 60, 120, 160)] == [128, 640, 3200, 16000]
+    assert [rate_at(e, b, run) for e, b in ((0, 128), (60, 640), (120, 3200), (160, 16000))] == pytest.approx([0.1] * 4)
+
+
+def test_at_the_maximum_the_rate_falls_instead():
+    config = {"name": "increase", "start": 128, "maximum": 1280, "decay": WIDE_RESNET}
+    run = run_with(config)
+    assert [batch_at(epochs, config) for epochs in (60, 120, 160)] == [640, 1280, 1280]
+    # 25 times less noise: the batch takes 10 of them, the rate 2.5
+    assert [rate_at(e, b, run) for e, b in ((60, 640), (120, 1280), (160, 1280))] == pytest.approx([0.1, 0.04, 0.008])
+
+
+def test_rate_over_batch_falls_exactly_as_under_the_decay_it_replaces():
+    config = {"name": "increase", "start": 100, "maximum": 700, "decay": {"kind": "polynomial"}}
+    run = run_with(config)
+    for epochs in (0.0, 13.7, 99.9, 150.0, 199.9):
+        global_batch = batch_at(epochs, config)
+        decayed = 0.1 * (1 - epochs / 200) ** 2
+        assert rate_at(epochs, global_batch, run) / global_batch == pytest.approx(decayed / 100)
+    assert batch_at(200, config) == 700  # the decay has reached zero
+
+
+def test_growth_is_no_reason_for_a_scaling_rule_to_raise_the_rate():
+    config = {"name": "increase", "start": 128, "maximum": 3200, "decay": WIDE_RESNET}
+    run = run_with(config, {"name": "goyal", "baseline_batch": 64, "decay": {"kind": "constant"}})
+    assert rate_at(120, 3200, run) == pytest.approx(0.2)
+
+
+NOISE = {"name": "noise_scale", "start": 64, "minimum": 32, "maximum": 1024, "every_epochs": 2}
+
+
+def test_noise_scale_starts_without_a_measurement():
+    assert batch_at(3, NOISE) == 64
+    assert batch_at(3, NOISE, [{"epoch": 1.0, "train_loss": 2.3}]) == 64
+
+
+def test_noise_scale_decides_every_second_epoch_and_looks_no_further():
+    history = [
+        {"epoch": 0.5, "noise_scale": 200.0},  # log2 7.64: 256
+        {"epoch": 2.5, "noise_scale": 500.0},
+        {"epoch": 3.5, "noise_scale": 90.0},  # log2 6.49: 64
+    ]
+    assert [batch_at(epochs, NOISE, history) for epochs in (0.6, 1.9, 2, 3.9, 4, 9)] == [64, 64, 256, 256, 64, 64]
+
+
+def test_noise_scale_decides_alike_from_a_longer_history():
+    history = [{"epoch": epoch / 4, "noise_scale": 50.0 * (epoch + 1)} for epoch in range(40)]
+    for epochs in (0.0, 2.1, 5.3, 8.0):
+        so_far = [row for row in history if row["epoch"] <= epochs]
+        assert batch_at(epochs, NOISE, so_far) == batch_at(epochs, NOISE, history)
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1e-3, 32), (1e9, 1024), (91.0, 128), (90.0, 64)])
+def test_noise_scale_is_rounded_to_a_power_of_two_within_bounds(scale, expected):
+    assert batch_at(2, NOISE, [{"epoch": 1.0, "noise_scale": scale}]) == expected
+
+
+@pytest.mark.parametrize("scale", [None, float("nan"), float("inf"), -433.0, 0.0])
+def test_an_estimate_lost_in_the_noise_is_passed_over(scale):
+    history = [{"epoch": 0.5, "noise_scale": 512.0}, {"epoch": 1.0, "noise_scale": scale}]
+    assert batch_at(2, NOISE, history) == 512
+
+
+def test_a_batch_size_out_of_order_is_refused():
+    with pytest.raises((ValidationError, Problem), match="start 64 is not between minimum 128"):
+        batch_sizes.configure(NOISE | {"minimum": 128})
+    with pytest.raises((ValidationError, Problem), match="maximum 64 is below start 128"):
+        batch_sizes.configure({"name": "increase", "start": 128, "maximum": 64, "decay": WIDE_RESNET})
+
+
+def test_check_looks_at_the_largest_batch_that_a_measurement_may_ask_for():
+    legw = {"name": "legw", "baseline_batch": 64, "warmup_epochs": 1.0}
+    with pytest.raises(Problem, match="warmup_epochs is 16 at global batch 1024"):
+        check(run_with(NOISE, legw), total_epochs=10)
+    # growth in the place of decay never scales the warm-up
+    increase = {"name": "increase", "start": 64, "maximum": 1024, "decay": {"kind": "polynomial"}}
+    check(run_with(increase, legw), total_epochs=10)
+
+
+def test_curve_shows_the_growing_batch():
+    config = {"name": "increase", "start": 128, "maximum": 1280, "decay": WIDE_RESNET}
+    points = curve(run_with(config), total_epochs=200, points=5)
+    assert [point.global_batch for point in points] == [128, 640, 640, 1280, 1280]
+    assert [point.rate for point in points] == pytest.approx([0.1, 0.1, 0.1, 0.04, 0.008])
