@@ -59,39 +59,45 @@ class InMemoryImages:
 
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
         """Normalised crops [n, C, h, w] and labels: a pure function of (seed, epoch, sample) for every row."""
+        samples = indices.numpy()
         if epoch is not None and self._augments:
-            windows, rows = self._random_windows(indices, seed, epoch)
+            windows, rows = self._random_windows(samples, seed, epoch)
         else:
-            windows, rows = self._centre_windows(), indices
+            windows, rows = self._centre_windows(), samples
         return self._normalised(windows, rows), self.labels[indices]
 
-    def _centre_windows(self) -> Tensor:
+    def _centre_windows(self) -> NDArray[np.uint8]:
         (height, width), (crop_height, crop_width) = self.images.shape[2:], self.crop_shape
         top, left = (height - crop_height) // 2, (width - crop_width) // 2
-        return self.images[:, :, top : top + crop_height, left : left + crop_width]
+        return self.images.numpy()[:, :, top : top + crop_height, left : left + crop_width]
 
-    def _random_windows(self, indices: Tensor, seed: int, epoch: int) -> tuple[Tensor, Tensor]:
+    def _random_windows(
+        self, samples: NDArray[np.int64], seed: int, epoch: int
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """A view whose row k is the window that begins at pixel k of the padded images, and the rows of the crops."""
         padded = self._padded_images()
         count, channels, height, width = padded.shape[1:]
         crop_height, crop_width = self.crop_shape
-        samples = indices.numpy()
         top = keyed.integers(height - crop_height + 1, seed, epoch, TOP, samples)
         left = keyed.integers(width - crop_width + 1, seed, epoch, LEFT, samples)
         mirrored = flips(samples, seed, epoch) if self.augment.flip else np.zeros_like(samples)
-        starts = (mirrored * count + samples) * channels * height * width + top * width + left
-        last_start = padded.numel() - ((channels - 1) * height + crop_height - 1) * width - crop_width
-        windows = padded.as_strided((last_start + 1, channels, crop_height, crop_width), (1, height * width, width, 1))
-        return windows, torch.from_numpy(starts)
+        rows = (mirrored * count + samples) * channels * height * width + top * width + left
+        last_row = padded.numel() - ((channels - 1) * height + crop_height - 1) * width - crop_width
+        windows = np.lib.stride_tricks.as_strided(
+            padded.numpy().reshape(-1),
+            shape=(last_row + 1, channels, crop_height, crop_width),
+            strides=(1, height * width, width, 1),
+            writeable=False,
+        )
+        return windows, rows
 
     def _padded_images(self) -> Tensor:
         """[1 or 2, N, C, H + 2p, W + 2p]: the images within their border, and their mirror images where flipped."""
         if self._padded is None:
             count, channels, height, width = self.images.shape
             border = self.augment.crop_padding
-            padded = torch.empty(
-                (1 + self.augment.flip, count, channels, height + 2 * border, width + 2 * border), dtype=torch.uint8
-            )
+            padded_shape = (1 + self.augment.flip, count, channels, height + 2 * border, width + 2 * border)
+            padded = _empty(padded_shape, np.uint8)
             padded[0] = functional.pad(self.images, (border,) * 4)
             if self.augment.flip:
                 padded[1] = padded[0].flip(-1)
@@ -99,13 +105,19 @@ class InMemoryImages:
             self._padded = padded
         return self._padded
 
-    def _normalised(self, windows: Tensor, rows: Tensor) -> Tensor:
-        inputs = torch.empty((len(rows), *windows.shape[1:]))
+    def _normalised(self, windows: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
+        inputs = _empty((len(rows), *windows.shape[1:]), np.float32)
         for begin in range(0, len(rows), _IMAGES_PER_CHUNK):
             chunk = inputs[begin : begin + _IMAGES_PER_CHUNK]
-            chunk.copy_(windows[rows[begin : begin + _IMAGES_PER_CHUNK]])
+            # numpy copies rows of pixels where torch's indexing copies pixel by pixel: five times faster
+            chunk.copy_(torch.from_numpy(windows[rows[begin : begin + _IMAGES_PER_CHUNK]]))
             chunk.mul_(self._scale).add_(self._shift)
         return inputs
+
+
+def _empty(shape: tuple[int, ...], dtype: type[np.generic]) -> Tensor:
+    """numpy asks for huge pages: the page faults of torch.empty would cost more than the whole augmentation."""
+    return torch.from_numpy(np.empty(shape, dtype))
 
 
 def flips(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
