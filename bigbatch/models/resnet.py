@@ -86,6 +86,10 @@ def _projection(in_channels: int, out_channels: int, stride: int) -> nn.Sequenti
 
 Block = type[Basic] | type[Bottleneck]
 
+# Pixels a side that leave the last stage two to stride over. With one its 3 x 3 kernels see mostly padding, and
+# torch 2.13's bfloat16 convolution on CPU leaves the gradients of those weights uninitialised.
+SMALLEST = {"imagenet": 17, "cifar": 5}
+
 LAYOUTS: dict[int, tuple[Block, tuple[int, int, int, int]]] = {
     18: (Basic, (2, 2, 2, 2)),
     34: (Basic, (3, 4, 6, 3)),
@@ -138,5 +142,6 @@ def _initialise(model: ResNet, zero_init_residual: bool) -> None:
 
 
 def build(config: Config, dataset: Dataset) -> nn.Module:
-    channels, _, _ = image_shape(dataset, config.name)
+    instead = "stem 'cifar' (5 pixels and more) or 'cnn'" if config.stem == "imagenet" else "'cnn'"
+    channels, _, _ = image_shape(dataset, config.name, smallest=SMALLEST[config.stem], instead=instead)
     return ResNet(config, channels, len(dataset.classes))

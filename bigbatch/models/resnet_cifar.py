@@ -71,5 +71,5 @@ def _stage(blocks: int, in_channels: int, channels: int, stride: int) -> nn.Sequ
 
 
 def build(config: Config, dataset: Dataset) -> nn.Module:
-    channels, _, _ = image_shape(dataset, config.name)
+    channels, _, _ = image_shape(dataset, config.name, smallest=3, instead="'mlp'")  # two pixels to stride over last
     return CifarResNet(config.depth, channels, len(dataset.classes))
