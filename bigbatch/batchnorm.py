@@ -46,6 +46,17 @@ class RunningStatistics:
                 layer.momentum = momentum
         self._step(before, groups_of_this_rank, groups_of_all)
 
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Normalise by the batch as ever, but let no forward within count."""
+        for layer in self.layers:
+            layer.track_running_stats = False
+        try:
+            yield
+        finally:
+            for layer in self.layers:
+                layer.track_running_stats = True
+
     def _buffers(self) -> list[Tensor]:
         return [
             cast(Tensor, buffer)

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bigbatch import losses
 from bigbatch.batches import Split
 from bigbatch.datasets import Dataset
 from bigbatch.engines import Engine
 from bigbatch.gradient import to_model
+from bigbatch.losses import count_hits, per_sample_loss
 
 _TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and few lose their context
 
@@ -37,7 +37,7 @@ def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: i
         inputs, targets = dataset.test.fetch(torch.arange(piece.start, piece.stop))
         targets = targets.to(engine.device)
         logits = model(to_model(inputs, model, engine.device))
-        sums += torch.stack([losses.per_sample(logits, targets).sum(), losses.hits(logits, targets)])
+        sums += torch.stack([per_sample_loss(logits, targets).sum(), count_hits(logits, targets)])
     loss, right = (engine.sum(sums) / count).tolist()
     return {"test_loss": loss, "test_accuracy": right}
 

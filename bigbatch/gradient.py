@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bigbatch import keyed, losses
-from bigbatch.batches import Batch, Batches, Slice
+from bigbatch import keyed, selectors
+from bigbatch.batches import Batch, Batches, Slice, Split
 from bigbatch.batchnorm import RunningStatistics
 from bigbatch.carried import CarriedState
 from bigbatch.engines import Engine
+from bigbatch.errors import Problem
+from bigbatch.losses import count_hits, per_sample_loss
+from bigbatch.position import Position
 from bigbatch.run import Run
+
+
+@dataclass
+class Sums:
+    """Over the samples of one rank. Tensors, so that a GPU is not waited for at every micro-batch."""
+
+    loss: Tensor | float = 0.0
+    hits: Tensor | float = 0.0
+    kept: int = 0  # samples that were learned from
+
+    def add(self, losses: Tensor, hits: Tensor, kept: int) -> None:
+        self.loss = self.loss + losses.detach().sum(dtype=torch.float64)
+        self.hits = self.hits + hits
+        self.kept += kept
 
 
 class GlobalGradient:
     """Forward and backward over one rank's micro-batches; gradients meet once a global batch."""
 
     def __init__(self, run: Run, batches: Batches, model: nn.Module, engine: Engine) -> None:
+        if run.selector.name != "all" and batches.dataset.task == "language":
+            raise Problem(f"selector '{run.selector.name}' leaves out samples, but text is one stream: use 'all'")
         self.run = run
         self.batches = batches
         self.model = model
@@ -32,28 +52,85 @@ class GlobalGradient:
         self.carried: CarriedState | None = None
         self.cast = precision(run, engine)
 
-    def of(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Leaves the gradient in `.grad` on every rank; returns Σ loss and Σ hits over this rank's samples."""
+    def of(self, batch: Batch, position: Position) -> Sums:
+        """Leaves the gradient in `.grad` on every rank; returns sums over this rank's samples."""
+        if self.run.selector.name == "all":
+            return self._of_all(batch)
+        sums = self._of_selected(batch, position)
+        selectors.edit_gradients(self.model.parameters(), self.run.selector)
+        return sums
+
+    def _of_all(self, batch: Batch) -> Sums:
         own = batch.by_rank[self.engine.rank]
-        loss_sum = torch.zeros((), device=self.engine.device)
-        hits = torch.zeros((), device=self.engine.device)
+        sums = Sums()
         with self.statistics.over(len(own), batch.micro_batches):
             for piece in own:
                 sends = piece is own[-1] and batch.every_rank_has_work
                 with nullcontext() if sends else self.engine.accumulating(self.wrapped):
-                    sample_losses, piece_hits = self._forward(batch, piece)
-                    (sample_losses.sum() / batch.count).backward()
-                loss_sum += sample_losses.detach().sum()
-                hits += piece_hits
+                    losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
+                    (losses.sum() / batch.count).backward()
+                sums.add(losses, hits, piece.count)
             if not batch.every_rank_has_work:
                 self.engine.sum_gradients(self.model)
         if batch.epoch_ends:
             self.carried = None
-        return loss_sum, hits
+        return sums
 
-    def _forward(self, batch: Batch, piece: Slice) -> tuple[Tensor, Tensor]:
+    def _of_selected(self, batch: Batch, position: Position) -> Sums:
+        """Losses first, then weights, then a backward pass over the samples that have one."""
+        own = batch.by_rank[self.engine.rank]
+        one_pass = getattr(self.run.selector, "passes", "two") == "one"
+        first_pass = self.statistics.over(len(own), batch.micro_batches) if one_pass else self.statistics.unchanged()
+        sums, graphs = Sums(), []
+        with first_pass, torch.set_grad_enabled(one_pass), self.engine.accumulating(self.wrapped):
+            for piece in own:
+                losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
+                sums.add(losses, hits, 0)
+                graphs.append(losses)
+        weights = self._weights(batch, own, graphs, position)
+        sums.kept = int(weights.count_nonzero())
+        with self.engine.accumulating(self.wrapped):
+            if one_pass:
+                self._backward_of_kept(batch, graphs, weights)
+            else:
+                self._second_pass(batch, own, weights)
+        self.engine.sum_gradients(self.model)
+        return sums
+
+    def _weights(self, batch: Batch, own: Sequence[Slice], losses: list[Tensor], position: Position) -> Tensor:
+        """This rank's weights: by its own losses, or by those of the whole global batch in its order."""
+        # float64 on every rank, also on one that has no samples to take a type from
+        nothing = torch.zeros(0, dtype=torch.float64, device=self.engine.device)
+        own_losses = torch.cat([nothing, *(piece.detach().double() for piece in losses)])
+        if getattr(self.run.selector, "scope", "global") == "rank":
+            return selectors.weights(own_losses, self.run.selector, position)
+        mine = slice(own[0].start, own[-1].stop) if own else slice(0, 0)
+        all_losses = own_losses.new_zeros(batch.count)
+        all_losses[mine] = own_losses
+        return selectors.weights(self.engine.sum(all_losses), self.run.selector, position)[mine]
+
+    def _backward_of_kept(self, batch: Batch, graphs: list[Tensor], weights: Tensor) -> None:
+        with selectors.skip_zero_rows():
+            for losses, piece_weights in zip(graphs, weights.split([len(g) for g in graphs]), strict=True):
+                kept = piece_weights.nonzero().squeeze(1)
+                if len(kept):
+                    ((losses[kept] * piece_weights[kept]).sum() / batch.count).backward()
+
+    def _second_pass(self, batch: Batch, own: Sequence[Slice], weights: Tensor) -> None:
+        kept = weights.nonzero().squeeze(1)
+        indices = batch.indices[own[0].start : own[-1].stop][kept] if own else batch.indices[:0]
+        largest = max((piece.count for piece in own), default=1)
+        pieces = Split(1, largest).slices(len(kept))[0]
+        groups = self.engine.sum(torch.tensor([float(len(pieces))], device=self.engine.device))
+        with self.statistics.over(len(pieces), int(groups)):
+            for piece in pieces:
+                losses, _ = self._forward(batch, indices[piece.start : piece.stop], piece)
+                ((losses * weights[kept][piece.start : piece.stop]).sum() / batch.count).backward()
+
+    def _forward(self, batch: Batch, indices: Tensor, piece: Slice) -> tuple[Tensor, Tensor]:
+        """Losses and hits of some samples; dropout depends on the step and on the micro-batch's place alone."""
         samples = self.batches.samples(batch.global_batch)
-        inputs, targets = samples.fetch(batch.indices[piece.start : piece.stop], seed=self.run.seed, epoch=batch.epoch)
+        inputs, targets = samples.fetch(indices, seed=self.run.seed, epoch=batch.epoch)
         inputs, targets = to_model(inputs, self.model, self.engine.device), targets.to(self.engine.device)
         keyed.seed_torch(self.run.seed, batch.after.step, piece.start, keyed.DROPOUT)
         with self.cast():
@@ -63,7 +140,7 @@ class GlobalGradient:
                 self.carried.put(piece, state)
             else:
                 logits = self.wrapped(inputs)
-        return losses.per_sample(logits, targets), losses.hits(logits, targets)
+        return per_sample_loss(logits, targets), count_hits(logits, targets)
 
     def seconds_for(self, count: int, global_batch: int) -> float:
         """Time one micro-batch, forward and backward, and leave no trace of it in the model."""
@@ -75,7 +152,7 @@ class GlobalGradient:
         started = time.perf_counter()
         with self.cast():
             logits = self.model(inputs)
-        losses.per_sample(logits[0] if samples.sequential else logits, targets).sum().backward()
+        per_sample_loss(logits[0] if samples.sequential else logits, targets).sum().backward()
         _wait(self.engine.device)
         elapsed = time.perf_counter() - started
         self.model.zero_grad(set_to_none=True)

@@ -125,8 +125,6 @@ def _value(text: str) -> Any:
 def _assign(fields: dict[str, Any], path: list[str], value: Any, setting: str) -> None:
     *parents, last = path
     for depth, parent in enumerate(parents):
-        if depth == 0 and parent not in Run.model_fields:
-            Run(**{parent: None})  # refuses the unknown name with the nearest right one
         child = fields.get(parent)
         if isinstance(child, str):
             child = {"name": child}

@@ -40,7 +40,7 @@ from bigbatch.run import Run
 from bigbatch.signals import StopRequest
 from bigbatch.split import choose_split
 
-_STEP_KEYS = {"epoch", "samples", "step", "train_loss", "train_accuracy", "rate", "global_batch"}
+_STEP_KEYS = {"epoch", "samples", "step", "train_loss", "train_accuracy", "rate", "global_batch", "kept"}
 
 
 def train(
@@ -178,11 +178,9 @@ class Training:
             group["lr"] = rate
 
         self.optimizer.zero_grad(set_to_none=True)
-        loss_sum, hits = self.gradient.of(batch)
-        totals = torch.tensor(
-            [float(loss_sum), float(hits), stop, save], dtype=torch.float64, device=self.engine.device
-        )
-        loss_sum, hits, stop, save = self.engine.sum(totals).tolist()
+        sums = self.gradient.of(batch, position)
+        totals = torch.tensor([float(sums.loss), float(sums.hits), sums.kept, stop, save], dtype=torch.float64)
+        loss_sum, hits, kept, stop, save = self.engine.sum(totals.to(self.engine.device)).tolist()
         loss = loss_sum / batch.count
         row = {
             "epoch": self.clock.epochs(batch.after, self.global_batch),
@@ -192,6 +190,7 @@ class Training:
             "train_accuracy": hits / batch.count,
             "rate": rate,
             "global_batch": batch.count,
+            "kept": int(kept),
         }
         if not math.isfinite(loss):
             self._record(row | {"train_loss": None, "diverged": True})

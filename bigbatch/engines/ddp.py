@@ -1,7 +1,6 @@
 """PyTorch DDP under torchrun: gloo on CPU, NCCL on GPU; gradients are summed, once a global batch."""
 
-from __future__ import annotations
-
+import inspect
 import os
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -15,6 +14,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from bigbatch import parts
 from bigbatch.errors import Problem
+
+
+# torch renamed it and warns of the old name
+_SYNC_BUFFERS = next(
+    name
+    for name in ("forward_sync_buffers", "broadcast_buffers")
+    if name in inspect.signature(DistributedDataParallel).parameters
+)
 
 
 class Config(parts.Config):
@@ -48,9 +55,9 @@ class DDP:
         wrapped = DistributedDataParallel(
             model,
             device_ids=[self.device] if self.device.type == "cuda" else None,
-            broadcast_buffers=False,  # BatchNorm's statistics are gathered by batchnorm.py
             gradient_as_bucket_view=True,
             bucket_cap_mb=self.config.bucket_mb or min(25.0, max(model_mb / 4, 0.05)),
+            **{_SYNC_BUFFERS: False},  # BatchNorm's statistics are gathered by batchnorm.py
         )
         wrapped.register_comm_hook(None, _sum_bucket)
         return wrapped
@@ -60,11 +67,16 @@ class DDP:
         return wrapped.no_sync()
 
     def sum_gradients(self, model: nn.Module) -> None:
+        gradients = []
         for parameter in model.parameters():
             if parameter.requires_grad:
                 if parameter.grad is None:  # this rank had no samples, but its word is awaited
                     parameter.grad = torch.zeros_like(parameter)
-                dist.all_reduce(parameter.grad)
+                gradients.append(parameter.grad)
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(flat)
+        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
 
     def sum(self, tensor: Tensor) -> Tensor:
         dist.all_reduce(tensor)
@@ -79,8 +91,9 @@ class DDP:
         dist.destroy_process_group()
 
 
+# (annotations are read by torch here, which is why this file does not postpone them)
 def _sum_bucket(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """DDP's own mean over ranks is wrong where shards differ in size; the loss is divided by the global count instead."""
+    """A sum, since DDP's mean over ranks is wrong for shards of unlike size; losses are divided by the global count."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])

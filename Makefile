@@ -1,0 +1,43 @@
+# On a machine with python3 and make: `make demo` shows what bigbatch does, `make test` proves that it does it.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test test-realdata test-slow format clean
+
+demo: .venv/installed
+	$(BIN)/bigbatch demo
+
+test: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+test-realdata: .venv/installed-dev
+	$(BIN)/python -m pytest -m realdata
+
+test-slow: .venv/installed-dev
+	$(BIN)/python -m pytest -m slow
+
+format: .venv/installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+# Stamps, so that an unchanged project is not installed again. torch comes first and alone: named by another package
+# before it is there, it would be taken in a build with gigabytes for GPUs.
+.venv/torch: constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) torch
+	touch $@
+
+.venv/installed: .venv/torch pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+.venv/installed-dev: .venv/torch pyproject.toml
+	$(PIP) --editable '.[dev]'
+	touch $@ .venv/installed

@@ -1,0 +1,166 @@
+"""The gradient of a global batch is the same number whatever the split: the first promise of the whole project."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small import small_run
+
+from bigbatch import datasets, engines, keyed, models, parts
+from bigbatch.batches import Batch, Batches, Progress, Split
+from bigbatch.gradient import GlobalGradient
+from bigbatch.losses import per_sample_loss
+from bigbatch.position import Position
+from bigbatch.run import Run
+
+HERE = Position(epochs=0.0, total_epochs=1.0, global_batch=512)
+
+
+def batch_of(run: Run, dataset: datasets.Dataset, split: Split, count: int) -> Batch:
+    return Batches(dataset, run.seed).next(Progress(), 512, split, at_most=count)
+
+
+def start(run: Run, engine: engines.Engine) -> tuple[datasets.Dataset, GlobalGradient]:
+    dataset = datasets.load(run.dataset)
+    keyed.seed_torch(0)
+    model = models.build(run.model, dataset).to(torch.float64 if run.dtype == "float64" else torch.float32)
+    return dataset, GlobalGradient(run, Batches(dataset, run.seed), model, engine)
+
+
+def gradient(run: Run, engine: engines.Engine, split: Split, count: int) -> dict[str, list[float]]:
+    dataset, global_gradient = start(run, engine)
+    global_gradient.of(batch_of(run, dataset, split, count), HERE)
+    numbers = {name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters()}
+    buffers = {name: b.double().flatten().tolist() for name, b in global_gradient.model.named_buffers()}
+    return numbers | buffers
+
+
+def autograd_oracle(run: Run, count: int) -> dict[str, list[float]]:
+    """The whole batch at once, straight from the definition."""
+    dataset, global_gradient = start(run, engines.start(run.engine))
+    indices = batch_of(run, dataset, Split(1, 10_000), count).indices
+    inputs, targets = dataset.train.fetch(indices, seed=run.seed, epoch=0)
+    per_sample_loss(global_gradient.model(inputs.double()), targets).mean().backward()
+    return {name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters()}
+
+
+def assert_close(a: dict[str, list[float]], b: dict[str, list[float]], tolerance: float = 1e-10) -> None:
+    for name in b:
+        difference = torch.tensor(a[name], dtype=torch.float64) - torch.tensor(b[name], dtype=torch.float64)
+        assert difference.abs().max() <= tolerance, name
+
+
+EXACT = small_run(dtype="float64", global_batch=512, model={"name": "cnn", "width": 4, "hidden": 16})
+NORMALISED = EXACT.with_settings(["model.batch_norm=true"])
+SELECTING = {"name": "small_loss", "discard": 0.3}
+
+
+def selecting(**options: Any) -> Run:
+    return Run(**(EXACT.model_dump() | {"selector": SELECTING | options}))
+
+
+# name -> run, micro-batch, whole BatchNorm groups, samples: all in one start of two ranks, which takes seconds
+ON_TWO_RANKS = {
+    "even": (EXACT, 256, False, 512),
+    "uneven": (EXACT, 256, False, 509),
+    "one rank without samples": (EXACT, 256, False, 1),
+    "accumulated": (EXACT, 64, False, 500),
+    "BatchNorm, even": (NORMALISED, 64, True, 512),
+    "BatchNorm, uneven": (NORMALISED, 64, True, 300),
+    "selected in one pass": (selecting(passes="one"), 64, False, 500),
+    "selected in two passes": (selecting(passes="two"), 64, False, 500),
+    "selected, one rank without samples": (selecting(passes="two"), 64, False, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[float]]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        __file__,
+        str(folder),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((folder / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    assert ranks[0] == ranks[1], "the ranks disagree"
+    return ranks[0]
+
+
+def main(folder: Path) -> None:
+    """What each of the two ranks runs."""
+    engine = engines.start(parts.configure("engines", "ddp"))
+    found = {
+        name: gradient(run, engine, Split(2, micro, whole_groups), count)
+        for name, (run, micro, whole_groups, count) in ON_TWO_RANKS.items()
+    }
+    (folder / f"rank-{engine.rank}.json").write_text(json.dumps(found))
+    engine.stop()
+
+
+@pytest.mark.parametrize("count", [512, 509, 3])
+@pytest.mark.parametrize("micro", [512, 64, 7])
+def test_micro_batches_give_the_gradient_of_the_whole_batch(micro, count):
+    local = engines.start(EXACT.engine)
+    assert_close(gradient(EXACT, local, Split(1, micro), count), autograd_oracle(EXACT, count))
+
+
+@pytest.mark.parametrize("case", ["even", "uneven", "one rank without samples", "accumulated"])
+def test_two_ranks_give_the_gradient_of_the_whole_batch(case, two_ranks):
+    # with DDP's own mean the uneven case is wrong, and that without samples NaN
+    assert_close(two_ranks[case], autograd_oracle(EXACT, ON_TWO_RANKS[case][3]))
+
+
+@pytest.mark.parametrize("case", ["BatchNorm, even", "BatchNorm, uneven"])
+def test_batchnorm_groups_and_statistics_do_not_depend_on_ranks(case, two_ranks):
+    alone = gradient(NORMALISED, engines.start(NORMALISED.engine), Split(1, 64, True), ON_TWO_RANKS[case][3])
+    assert_close(two_ranks[case], alone)
+
+
+def selected_oracle(run: Run, count: int, divisor: str) -> dict[str, list[float]]:
+    dataset, global_gradient = start(run, engines.start(run.engine))
+    indices = batch_of(run, dataset, Split(1, 10_000), count).indices
+    inputs, targets = dataset.train.fetch(indices, seed=run.seed, epoch=0)
+    losses = per_sample_loss(global_gradient.model(inputs.double()), targets)
+    kept = losses.sort().values[int(0.3 * count) :]
+    (kept.sum() / (len(kept) if divisor == "kept" else count)).backward()
+    return {name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters()}
+
+
+@pytest.mark.parametrize("divisor", ["kept", "all"])
+@pytest.mark.parametrize("passes", ["one", "two"])
+def test_small_losses_are_discarded_over_the_whole_global_batch(passes, divisor):
+    run = selecting(passes=passes, divisor=divisor)
+    found = gradient(run, engines.start(run.engine), Split(1, 64), 500)
+    assert_close(found, selected_oracle(run, 500, divisor))
+
+
+@pytest.mark.parametrize("case", [case for case in ON_TWO_RANKS if case.startswith("selected")])
+def test_small_losses_are_discarded_over_all_ranks(case, two_ranks):
+    run, _, _, count = ON_TWO_RANKS[case]
+    assert_close(two_ranks[case], selected_oracle(run, count, "kept"))
+
+
+def test_small_gradient_entries_are_discarded_from_the_sum():
+    run = Run(**(EXACT.model_dump() | {"selector": {"name": "small_gradient", "discard": 0.5}}))
+    found = gradient(run, engines.start(run.engine), Split(1, 64), 500)
+    whole = autograd_oracle(run, 500)
+    for name, expected in whole.items():
+        oracle = torch.tensor(expected, dtype=torch.float64)
+        oracle[oracle.abs().sort(stable=True).indices[: len(oracle) // 2]] = 0
+        assert torch.allclose(torch.tensor(found[name], dtype=torch.float64), oracle, atol=1e-10), name
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

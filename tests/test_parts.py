@@ -1,0 +1,63 @@
+import pytest
+import torch
+
+from bigbatch import parts
+from bigbatch.errors import Problem
+
+
+def test_a_file_is_a_part():
+    assert {"local", "ddp"} <= set(parts.names("engines"))
+    assert parts.find("engines", "local").__name__ == "bigbatch.engines.local"
+
+
+@pytest.mark.parametrize("kind", parts.KINDS)
+def test_every_part_says_in_one_line_what_it_is(kind):
+    for name in parts.names(kind):
+        assert 10 < len(parts.summary(kind, name)) <= 120, f"{kind}/{name}"
+
+
+def test_a_wrong_name_answers_with_the_nearest_right_one():
+    with pytest.raises(Problem, match="no model called 'resnett'; did you mean 'resnet'"):
+        parts.configure("models", "resnett")
+
+
+def test_a_wrong_option_answers_with_the_nearest_right_one():
+    with pytest.raises(Problem, match="model 'cnn' has no option 'widht'; did you mean 'width'"):
+        parts.configure("models", {"name": "cnn", "widht": 4})
+
+
+def test_a_wrong_value_is_named():
+    with pytest.raises(Problem, match=r"model 'cnn': width .*got -3"):
+        parts.configure("models", {"name": "cnn", "width": -3})
+
+
+def test_a_dotted_path_reaches_a_class_outside(monkeypatch):
+    config = parts.configure("models", {"name": "outside:Net", "dropout": 0.5})
+    model = parts.find("models", config.name).build(config, None)
+    assert model.layers[4].p == 0.5
+
+
+def test_an_optimizer_from_outside_gets_the_parameters():
+    config = parts.configure("optim", {"name": "torch.optim:AdamW", "lr": 0.5})
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = parts.find("optim", config.name).build(config, [("weight", weight)])
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert optimizer.param_groups[0]["params"][0] is weight
+
+
+@pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("no.such.module:Thing", "cannot be imported"),
+        ("outside:Nett", "has no 'Nett'; did you mean 'Net'"),
+    ],
+)
+def test_a_dotted_path_to_nowhere_is_one_sentence(path, sentence):
+    with pytest.raises(Problem, match=sentence):
+        parts.configure("models", path)
+
+
+def test_a_config_knows_its_own_name():
+    from bigbatch.models import cnn
+
+    assert cnn.Config().name == "cnn"
