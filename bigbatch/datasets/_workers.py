@@ -1,0 +1,213 @@
+"""Fetching ahead in worker processes. As fetching is pure, it does not matter who fetches, in which pieces, or when."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import traceback
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+from typing import Any
+
+import torch  # also teaches multiprocessing to send tensors through shared memory
+from torch import Tensor
+
+from bigbatch.datasets import Samples
+from bigbatch.errors import Problem
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of fetch(), as a value."""
+
+    indices: tuple[int, ...]
+    seed: int = 0
+    epoch: int | None = None
+
+    @classmethod
+    def of(cls, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> Request:
+        """The request for samples whose numbers are in a tensor."""
+        return cls(tuple(indices.tolist()), seed, epoch)
+
+
+@dataclass
+class _Job:
+    """A request that workers are busy with: one piece of it each, fewer where it has fewer samples."""
+
+    request: Request
+    missing: int
+    pieces: dict[int, Batch] = field(default_factory=dict)
+    failure: Exception | None = None
+
+
+@dataclass(frozen=True)
+class _Worker:
+    process: BaseProcess
+    pipe: connection.Connection
+
+
+class Prefetcher:
+    """`get` is `samples.fetch`; what was announced with `expect` is fetched ahead, `ahead` requests at a time.
+
+    Sets in memory are fetched on the spot. For lazy ones each request is cut into one piece a worker. Workers are
+    started at the first request, and end with `close`, with this process, or when it is killed.
+    """
+
+    def __init__(self, samples: Samples, workers: int | None = None, *, ahead: int = 2) -> None:
+        self.samples = samples
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.worker_count = (cores if workers is None else workers) if samples.lazy else 0
+        self.ahead = ahead
+        self._workers: list[_Worker] = []
+        self._expected: deque[Request] = deque()
+        self._jobs: dict[int, _Job] = {}  # by number, in the order they were sent out
+        self._next_job = 0
+
+    def __enter__(self) -> Prefetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def expect(self, requests: Iterable[Request]) -> None:
+        """Announce all that will be asked for, in order. It replaces what was announced before."""
+        if self.worker_count == 0:
+            return
+        self._expected = deque(requests)
+        for number, job in list(self._jobs.items()):
+            if job.request in self._expected:
+                self._expected.remove(job.request)
+            else:
+                del self._jobs[number]  # its pieces are dropped when they arrive
+        self._send_ahead()
+
+    def get(self, request: Request) -> Batch:
+        """Inputs and targets of a request, announced or not."""
+        if self.worker_count == 0:
+            indices = torch.tensor(request.indices, dtype=torch.int64)
+            return self.samples.fetch(indices, seed=request.seed, epoch=request.epoch)
+        number = next((number for number, job in self._jobs.items() if job.request == request), None)
+        if number is None:
+            if request in self._expected:
+                self._expected.remove(request)
+            number = self._send(request)
+        job = self._jobs[number]
+        while job.missing:
+            self._receive()
+        del self._jobs[number]
+        self._send_ahead()
+        if job.failure is not None:
+            raise job.failure
+        inputs, targets = zip(*(job.pieces[piece] for piece in sorted(job.pieces)), strict=True)
+        return torch.cat(inputs), torch.cat(targets)
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing."""
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.pipe.close()
+        self._workers.clear()
+        self._jobs.clear()
+        self._expected.clear()
+
+    def _send_ahead(self) -> None:
+        while self._expected and len(self._jobs) < self.ahead:
+            self._send(self._expected.popleft())
+
+    def _send(self, request: Request) -> int:
+        if not self._workers:
+            self._workers = [_start(self.samples) for _ in range(self.worker_count)]
+        number, self._next_job = self._next_job, self._next_job + 1
+        pieces = torch.tensor(request.indices, dtype=torch.int64).tensor_split(self.worker_count)
+        # an empty request still needs one piece: it has a shape
+        sent = [index for index, piece in enumerate(pieces) if len(piece)] or [0]
+        self._jobs[number] = _Job(request, missing=len(sent))
+        for index in sent:
+            try:
+                # numbers go as a list: a tensor would cost a shared memory block
+                self._workers[index].pipe.send((number, index, pieces[index].tolist(), request.seed, request.epoch))
+            except OSError as error:
+                raise self._died(self._workers[index]) from error
+        return number
+
+    def _receive(self) -> None:
+        """Take what has arrived, or find out who will never send anything again."""
+        by_handle: dict[Any, _Worker] = {}
+        for worker in self._workers:
+            by_handle |= {worker.pipe: worker, worker.process.sentinel: worker}
+        ready = connection.wait(list(by_handle))
+        for worker in {id(by_handle[handle]): by_handle[handle] for handle in ready}.values():
+            try:
+                if not worker.pipe.poll():
+                    raise EOFError
+                number, piece, result = worker.pipe.recv()
+            except (EOFError, OSError, RuntimeError) as error:
+                raise self._died(worker) from error
+            job = self._jobs.get(number)
+            if job is None:
+                continue
+            job.missing -= 1
+            if isinstance(result, Exception):
+                job.failure = result
+            else:
+                job.pieces[piece] = result
+
+    def _died(self, worker: _Worker) -> Problem:
+        worker.process.join(timeout=5)
+        name, pid, code = worker.process.name, worker.process.pid, worker.process.exitcode
+        self.close()
+        if code is not None and code < 0:
+            cause = f"was killed by {signal.Signals(-code).name}"
+            hint = "often memory or /dev/shm is full: use fewer workers or a smaller micro-batch"
+        else:
+            cause = f"ended with exit code {code}"
+            hint = "its own message is above; a script has to start its work under: if __name__ == '__main__'"
+        return Problem(f"data worker {name} (process {pid}) {cause}; {hint}")
+
+
+def _start(samples: Samples) -> _Worker:
+    # forking this process would copy its threads' locks; the fork server has loaded torch once, for all workers
+    context: ForkServerContext | SpawnContext
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
+    else:
+        context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(samples, theirs), daemon=True)
+    process.start()
+    theirs.close()  # so that the end of the worker is the end of the pipe
+    return _Worker(process, ours)
+
+
+def _work(samples: Samples, pipe: connection.Connection) -> None:
+    """Fetch what is asked for until the other side is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
+    torch.set_num_threads(1)
+    try:
+        while True:
+            number, piece, indices, seed, epoch = pipe.recv()
+            pipe.send((number, piece, _fetched(samples, torch.tensor(indices, dtype=torch.int64), seed, epoch)))
+    except (EOFError, ConnectionError):
+        return
+
+
+def _fetched(samples: Samples, indices: Tensor, seed: int, epoch: int | None) -> Batch | Exception:
+    try:
+        return samples.fetch(indices, seed=seed, epoch=epoch)
+    except Problem as problem:
+        return problem
+    except Exception:
+        return RuntimeError(f"a data worker failed:\n{traceback.format_exc()}")
