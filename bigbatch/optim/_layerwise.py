@@ -25,8 +25,13 @@ from torch.optim import Optimizer
 
 from bigbatch import layers
 
+# Below this a call costs more than its arithmetic: equally shaped tensors then go as the rows of one matrix ...
+ROW_ELEMENTS = 1 << 13
+# ... which stays in the cache.
+BITE_ELEMENTS = 1 << 17
 FUSED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 Group = dict[str, Any]
+Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 class Layer:
@@ -206,39 +211,40 @@ class ScaledMomentum(LayerWise):
 
     def _move_fused(self, group: Group, group_layers: list[Layer]) -> None:
         """torch's SGD kernel, whose factor 1 − dampening carries each layer's rate into the momentum."""
-        momentum = float(group["momentum"])
-        last_rate = _last_rate(group)
-        options = {
-            "weight_decay": float(group["weight_decay"]),
-            "momentum": momentum,
-            "nesterov": False,
-            "maximize": group["maximize"],
-            "is_first_step": False,
-        }
-        exempt: dict[torch.dtype, tuple[list[Tensor], list[Tensor], list[Tensor]]] = {}
+        exempt: dict[torch.dtype, list[Layer]] = {}
+        scaled: list[Layer] = []
         for layer in group_layers:
-            parameter, gradient = layer.parameter, layer.gradient
-            buffer = layer.buffer("momentum_buffer") if momentum else parameter
-            if not fits_fused(parameter, gradient, buffer):
+            if layer.excluded and fits_fused(layer, "momentum_buffer"):
+                exempt.setdefault(layer.parameter.dtype, []).append(layer)
+            else:
+                scaled.append(layer)
+        one_by_one, rows = as_rows(scaled, "momentum_buffer")
+        for layer in one_by_one:
+            if fits_fused(layer, "momentum_buffer"):
+                _call_kernel(group, [layer], rate=self._rate(group, layer))
+            else:
                 self._move_plainly(group, layer)
-            elif layer.excluded:
-                # all of these have one rate: one call for them all
-                lists = exempt.setdefault(parameter.dtype, ([], [], []))
-                lists[0].append(parameter)
-                lists[1].append(gradient)
-                lists[2].append(buffer)
-            else:
-                rate = self._rate(group, layer)
-                if momentum:
-                    torch._fused_sgd_([parameter], [gradient], [buffer], lr=last_rate, dampening=1.0 - rate, **options)
-                else:  # the kernel then knows no dampening
-                    torch._fused_sgd_([parameter], [gradient], [], lr=last_rate * rate, dampening=0.0, **options)
-        rate = _first_rate(group)
-        for parameters, gradients, buffers in exempt.values():
-            if momentum:
-                torch._fused_sgd_(parameters, gradients, buffers, lr=last_rate, dampening=1.0 - rate, **options)
-            else:
-                torch._fused_sgd_(parameters, gradients, [], lr=last_rate * rate, dampening=0.0, **options)
+        for alike in exempt.values():
+            _call_kernel(group, alike, rate=_first_rate(group))
+        for alike in rows:
+            self._move_rows(group, alike)
+
+    def _move_rows(self, group: Group, alike: list[Layer]) -> None:
+        weights = torch.stack([layer.parameter for layer in alike])
+        steps = torch.stack([layer.gradient for layer in alike])
+        first_rate, elements = _first_rate(group), alike[0].parameter.numel()
+        rates = [
+            first_rate * self._ratio(group, found, elements) for found in self._measure_rows(group, weights, steps)
+        ]
+        column = torch.tensor(rates, dtype=steps.dtype).view(-1, *[1] * (steps.ndim - 1))
+        steps.mul_(-column if group["maximize"] else column)
+        if group["weight_decay"]:
+            steps.addcmul_(weights, column, value=group["weight_decay"])
+        _call_kernel(group, alike, steps=steps.unbind())
+
+    def _measure_rows(self, group: Group, weights: Tensor, gradients: Tensor) -> Iterable[Sequence[float]]:
+        columns = [row_norms(tensor, self.order) for tensor in self._measured(group, weights, gradients)]
+        return zip(*columns, strict=True)
 
     def _move_plainly(self, group: Group, layer: Layer) -> None:
         momentum = group["momentum"]
@@ -277,6 +283,26 @@ def _last_rate(group: Group) -> float:
     return float(group["lr"]) if group.get("momentum_form") == "outside" else 1.0
 
 
+def _call_kernel(group: Group, alike: list[Layer], *, rate: float | None = None, steps: Tensors | None = None) -> None:
+    """Move layers by their gradients at one rate, or by ready steps, which have rate and weight decay in them."""
+    momentum = float(group["momentum"])
+    first_rate = 1.0 if rate is None else rate
+    last_rate = _last_rate(group)
+    torch._fused_sgd_(
+        [layer.parameter for layer in alike],
+        [layer.gradient for layer in alike] if steps is None else steps,
+        [layer.buffer("momentum_buffer") for layer in alike] if momentum else [],
+        weight_decay=float(group["weight_decay"]) if steps is None else 0.0,
+        momentum=momentum,
+        # without momentum the kernel knows no dampening
+        lr=last_rate if momentum else last_rate * first_rate,
+        dampening=1.0 - first_rate if momentum else 0.0,
+        nesterov=False,
+        maximize=group["maximize"] and steps is None,
+        is_first_step=False,
+    )
+
+
 def direction(group: Group, layer: Layer) -> Tensor:
     """g + βw as a new tensor: the gradient itself is never written to."""
     gradient = layer.gradient.neg() if group["maximize"] else layer.gradient.clone()
@@ -305,6 +331,11 @@ def norm(tensor: Tensor, order: int = 2) -> float:
     if dtype is torch.float16 or dtype is torch.bfloat16:
         return torch.linalg.vector_norm(tensor, order, dtype=torch.float32).item()
     return torch.linalg.vector_norm(tensor, order).item()
+
+
+def row_norms(rows: Tensor, order: int = 2) -> list[float]:
+    """The norm of each tensor in a stack."""
+    return torch.linalg.vector_norm(rows.flatten(1), order, dim=1, dtype=accumulation_dtype(rows.dtype)).tolist()
 
 
 def norms_by_sweeps(tensors: Sequence[Tensor], order: int = 2) -> list[float]:
@@ -375,14 +406,43 @@ def choose_path(group: Group, group_layers: Sequence[Layer]) -> str:
     return "plain" if on_cpu or group["foreach"] is False else "foreach"
 
 
-def fits_fused(parameter: Tensor, gradient: Tensor, *buffers: Tensor) -> bool:
+def fits_fused(layer: Layer, *buffers: str) -> bool:
     """The kernels walk memory side by side, so all tensors must be laid out alike and without gaps."""
-    if parameter.dtype not in FUSED_DTYPES or gradient.dtype is not parameter.dtype:
-        return False
-    for buffer in buffers:
-        if not buffer.is_contiguous():
-            return False
-    return parameter.is_contiguous() and gradient.is_contiguous()
+    parameter, gradient = layer.parameter, layer.gradient
+    fits = (
+        parameter.dtype in FUSED_DTYPES
+        and gradient.dtype is parameter.dtype
+        and parameter.is_contiguous()
+        and gradient.is_contiguous()
+    )
+    for name in buffers:
+        fits = fits and (name not in layer.state or layer.buffer(name).is_contiguous())
+    return fits
+
+
+def as_rows(group_layers: Iterable[Layer], *buffers: str) -> tuple[list[Layer], list[list[Layer]]]:
+    """Layers to move one by one, and bites of small layers of one shape and dtype that can move as one matrix."""
+    one_by_one: list[Layer] = []
+    small: dict[tuple[torch.Size, torch.dtype], list[Layer]] = {}
+    for layer in group_layers:
+        parameter = layer.parameter
+        if (
+            0 < parameter.numel() <= ROW_ELEMENTS
+            and not layer.sharded
+            and parameter.dtype in (torch.float32, torch.float64)
+            and fits_fused(layer, *buffers)
+        ):
+            small.setdefault((parameter.shape, parameter.dtype), []).append(layer)
+        else:
+            one_by_one.append(layer)
+    rows = []
+    for (shape, _), alike in small.items():
+        if len(alike) == 1:
+            one_by_one += alike
+            continue
+        count = max(2, BITE_ELEMENTS // shape.numel())
+        rows += [alike[start : start + count] for start in range(0, len(alike), count)]
+    return one_by_one, rows
 
 
 def alike_on_device(group_layers: Iterable[Layer]) -> list[list[Layer]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import torch
@@ -15,17 +15,18 @@ from bigbatch.optim._layerwise import (
     Group,
     Layer,
     LayerWise,
+    Tensors,
     alike_on_device,
+    as_rows,
     choose_path,
     fits_fused,
     norm,
     norms_by_sweeps,
     norms_of_shards,
     number,
+    row_norms,
 )
 
-# what stays in the cache between the direction, its norm and the update
-BITE_ELEMENTS = 1 << 18
 # a step count at which β**step is 0: the kernel then corrects nothing
 NO_CORRECTION = 1e18
 
@@ -107,38 +108,17 @@ class LAMB(LayerWise):
                 continue
             torch._foreach_add_([layer.state["step"] for layer in group_layers], 1.0)
             path = choose_path(group, group_layers)
-            for bite in _bites(group_layers, everything=path == "foreach"):
-                steps = self._steps(group, bite, path)
-                if bite[0].sharded:
-                    sharded += [(group, layer, step) for layer, step in zip(bite, steps, strict=True)]
-                else:
-                    self._apply(group, bite, steps, _ratios(group, bite, steps, path))
-        if sharded:
-            self._apply_sharded(sharded)
-
-    def _steps(self, group: Group, bite: list[Layer], path: str) -> list[Tensor]:
-        """−u of each layer; moves the moments."""
-        if path == "foreach":
-            return _steps_by_sweeps(group, bite)
-        if path == "fused":
-            return _fused_steps(group, bite)
-        return [_plain_step(group, layer) for layer in bite]
-
-    def _apply(self, group: Group, bite: list[Layer], steps: list[Tensor], ratios: list[float]) -> None:
-        lr = float(group["lr"])
-        for layer, step, ratio in zip(bite, steps, ratios, strict=True):
-            layer.parameter.add_(step, alpha=lr * ratio)
-
-    def _apply_sharded(self, sharded: list[tuple[Group, Layer, Tensor]]) -> None:
-        scaled = [(layer, step) for _, layer, step in sharded if not layer.excluded]
-        found = norms_of_shards(
-            [layer.whole for layer, _ in scaled], [(layer.parameter, step) for layer, step in scaled]
-        )
-        for (layer, _), layer_norms in zip(scaled, found, strict=True):
-            layer.norms = layer_norms
-        for group, layer, step in sharded:
-            ratio = 1.0 if layer.norms is None else trust_ratio(*layer.norms, clip=group["trust_clip"])
-            self._apply(group, [layer], [step], [ratio])
+            whole = [layer for layer in group_layers if not layer.sharded]
+            if path == "foreach":
+                _move_by_sweeps(group, whole)
+            elif path == "fused":
+                _move_fused(group, whole)
+            else:
+                for layer in whole:
+                    _apply(group, layer, _plain_step(group, layer))
+            find_step = _fused_step if path == "fused" else _plain_step
+            sharded += [(group, layer, find_step(group, layer)) for layer in group_layers if layer.sharded]
+        _move_sharded(sharded)
 
 
 def trust_ratio(weight_norm: float, step_norm: float, *, clip: bool) -> float:
@@ -148,60 +128,75 @@ def trust_ratio(weight_norm: float, step_norm: float, *, clip: bool) -> float:
     return min(weight_norm / step_norm, 1.0) if clip else weight_norm / step_norm
 
 
-def _ratios(group: Group, bite: list[Layer], steps: list[Tensor], path: str) -> list[float]:
-    scaled = [index for index, layer in enumerate(bite) if not layer.excluded]
-    ratios = [1.0] * len(bite)
-    if scaled:
-        weights, scaled_steps = [bite[index].parameter for index in scaled], [steps[index] for index in scaled]
-        if path == "foreach":
-            weight_norms, step_norms = norms_by_sweeps(weights), norms_by_sweeps(scaled_steps)
-        else:
-            weight_norms, step_norms = [norm(weight) for weight in weights], [norm(step) for step in scaled_steps]
-        for index, weight_norm, step_norm in zip(scaled, weight_norms, step_norms, strict=True):
-            ratios[index] = trust_ratio(weight_norm, step_norm, clip=group["trust_clip"])
-    return ratios
+# What is called a step below is −u, so that it can be added.
 
 
-def _bites(group_layers: list[Layer], everything: bool) -> Iterator[list[Layer]]:
-    """Runs of layers that go through a step together: of one kind, and small enough for the cache."""
-    kinds = alike_on_device(group_layers)
-    for kind in kinds:
-        for sharded in (False, True):
-            bite: list[Layer] = []
-            elements = 0
-            for layer in kind:
-                if layer.sharded is not sharded:
-                    continue
-                count = layer.parameter.numel()
-                if bite and not everything and elements + count > BITE_ELEMENTS:
-                    yield bite
-                    bite, elements = [], 0
-                bite.append(layer)
-                elements += count
-            if bite:
-                yield bite
+def _apply(group: Group, layer: Layer, step: Tensor) -> None:
+    rate = float(group["lr"])
+    if not layer.excluded:
+        found = layer.norms or (norm(layer.parameter), norm(step))
+        rate *= trust_ratio(*found, clip=group["trust_clip"])
+    layer.parameter.add_(step, alpha=rate)
 
 
-def _fused_steps(group: Group, bite: list[Layer]) -> list[Tensor]:
+def _move_sharded(sharded: list[tuple[Group, Layer, Tensor]]) -> None:
+    """All groups' shards at once, so that ranks are asked once; until then all their steps are kept."""
+    scaled = [(layer, step) for _, layer, step in sharded if not layer.excluded]
+    found = norms_of_shards([layer.whole for layer, _ in scaled], [(layer.parameter, step) for layer, step in scaled])
+    for (layer, _), layer_norms in zip(scaled, found, strict=True):
+        layer.norms = layer_norms
+    for group, layer, step in sharded:
+        _apply(group, layer, step)
+
+
+def _move_fused(group: Group, whole: list[Layer]) -> None:
+    one_by_one, rows = as_rows(whole, "exp_avg", "exp_avg_sq")
+    # one piece of memory for all steps: fresh memory for each would cost more than the arithmetic
+    scratch: dict[torch.dtype, Tensor] = {}
+    for layer in sorted(one_by_one, key=lambda layer: -layer.parameter.numel()):
+        parameter = layer.parameter
+        space = scratch.setdefault(parameter.dtype, torch.empty(0, dtype=parameter.dtype))
+        if space.numel() < parameter.numel():
+            space = scratch[parameter.dtype] = torch.empty(parameter.numel(), dtype=parameter.dtype)
+        _apply(group, layer, _fused_step(group, layer, space[: parameter.numel()].view(parameter.shape)))
+    for alike in rows:
+        _move_rows(group, alike)
+
+
+def _move_rows(group: Group, alike: list[Layer]) -> None:
+    parameters = [layer.parameter for layer in alike]
+    stack = torch.stack(parameters)
+    weight_norms = row_norms(stack)
+    steps = stack.mul_(-float(group["weight_decay"])).unbind()
+    _call_kernel(group, alike, steps)
+    rates = [
+        1.0 if layer.excluded else trust_ratio(weight_norm, step_norm, clip=group["trust_clip"])
+        for layer, weight_norm, step_norm in zip(alike, weight_norms, row_norms(stack), strict=True)
+    ]
+    column = torch.tensor(rates, dtype=stack.dtype).mul_(float(group["lr"]))
+    stack.mul_(column.view(-1, *[1] * (stack.ndim - 1)))
+    torch._foreach_add_(parameters, steps)
+
+
+def _fused_step(group: Group, layer: Layer, space: Tensor | None = None) -> Tensor:
+    if not fits_fused(layer, "exp_avg", "exp_avg_sq"):
+        return _plain_step(group, layer)
+    step = torch.mul(layer.parameter, -float(group["weight_decay"]), out=space)
+    _call_kernel(group, [layer], [step])
+    return step
+
+
+def _call_kernel(group: Group, alike: list[Layer], steps: Tensors) -> None:
     """torch's Adam kernel at rate 1 on −βw in place of the weights leaves −βw − m̂/(√v̂ + eps)."""
-    means = [layer.buffer("exp_avg") for layer in bite]
-    squares = [layer.buffer("exp_avg_sq") for layer in bite]
-    for layer, mean, square in zip(bite, means, squares, strict=True):
-        if not fits_fused(layer.parameter, layer.gradient, mean, square):
-            return [_plain_step(group, layer) for layer in bite]
-    steps = list(torch._foreach_mul([layer.parameter for layer in bite], -float(group["weight_decay"])))
-    if group["bias_correction"]:
-        counts = [layer.state["step"] for layer in bite]
-    else:
-        counts = [torch.tensor(NO_CORRECTION)] * len(bite)
+    counts = [layer.state["step"] for layer in alike]
     beta1, beta2 = group["betas"]
     torch._fused_adam_(
         steps,
-        [layer.gradient for layer in bite],
-        means,
-        squares,
+        [layer.gradient for layer in alike],
+        [layer.buffer("exp_avg") for layer in alike],
+        [layer.buffer("exp_avg_sq") for layer in alike],
         [],
-        counts,
+        counts if group["bias_correction"] else [torch.tensor(NO_CORRECTION)] * len(alike),
         lr=1.0,
         beta1=beta1,
         beta2=beta2,
@@ -210,7 +205,6 @@ def _fused_steps(group: Group, bite: list[Layer]) -> list[Tensor]:
         amsgrad=False,
         maximize=group["maximize"],
     )
-    return steps
 
 
 def _corrections(group: Group, layer: Layer) -> tuple[float, float]:
@@ -232,20 +226,32 @@ def _plain_step(group: Group, layer: Layer) -> Tensor:
     return step.addcdiv_(mean, denominator, value=-1.0 / mean_correction)
 
 
-def _steps_by_sweeps(group: Group, bite: list[Layer]) -> list[Tensor]:
+def _move_by_sweeps(group: Group, whole: list[Layer]) -> None:
+    for alike in alike_on_device(whole):
+        steps = _steps_by_sweeps(group, alike)
+        scaled = [(layer, step) for layer, step in zip(alike, steps, strict=True) if not layer.excluded]
+        weight_norms = norms_by_sweeps([layer.parameter for layer, _ in scaled])
+        step_norms = norms_by_sweeps([step for _, step in scaled])
+        for (layer, _), *layer_norms in zip(scaled, weight_norms, step_norms, strict=True):
+            layer.norms = layer_norms
+        for layer, step in zip(alike, steps, strict=True):
+            _apply(group, layer, step)
+
+
+def _steps_by_sweeps(group: Group, alike: list[Layer]) -> list[Tensor]:
     beta1, beta2 = group["betas"]
-    gradients = [layer.gradient for layer in bite]
+    gradients = [layer.gradient for layer in alike]
     if group["maximize"]:
         gradients = list(torch._foreach_neg(gradients))
-    means = [layer.buffer("exp_avg") for layer in bite]
-    squares = [layer.buffer("exp_avg_sq") for layer in bite]
+    means = [layer.buffer("exp_avg") for layer in alike]
+    squares = [layer.buffer("exp_avg_sq") for layer in alike]
     torch._foreach_lerp_(means, gradients, 1.0 - beta1)
     torch._foreach_mul_(squares, beta2)
     torch._foreach_addcmul_(squares, gradients, gradients, 1.0 - beta2)
-    corrections = [_corrections(group, layer) for layer in bite]
+    corrections = [_corrections(group, layer) for layer in alike]
     denominators = torch._foreach_sqrt(squares)
     torch._foreach_div_(denominators, [root for _, root in corrections])
     torch._foreach_add_(denominators, group["eps"])
-    steps = list(torch._foreach_mul([layer.parameter for layer in bite], -float(group["weight_decay"])))
+    steps = list(torch._foreach_mul([layer.parameter for layer in alike], -float(group["weight_decay"])))
     torch._foreach_addcdiv_(steps, means, denominators, [-1.0 / mean for mean, _ in corrections])
     return steps

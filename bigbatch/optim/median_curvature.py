@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -97,6 +97,10 @@ class MedianCurvature(ScaledMomentum):
     def _measure(self, group: Group, layer: Layer) -> Sequence[float]:
         return [_median(tensor, group).item() for tensor in (layer.parameter, layer.gradient)]
 
+    def _measure_rows(self, group: Group, weights: Tensor, gradients: Tensor) -> Iterable[Sequence[float]]:
+        columns = [_medians(tensor.flatten(1), group).tolist() for tensor in (weights, gradients)]
+        return zip(*columns, strict=True)
+
     def _measure_by_sweeps(self, group: Group, group_layers: Sequence[Layer]) -> None:
         todo = [layer for layer in group_layers if layer.norms is None and not layer.excluded]
         for alike in alike_on_device(todo):
@@ -115,5 +119,9 @@ class MedianCurvature(ScaledMomentum):
 def _median(tensor: Tensor, group: Group) -> Tensor:
     if tensor.numel() == 0:
         return tensor.new_zeros((), dtype=accumulation_dtype(tensor.dtype))
-    values = tensor.to(accumulation_dtype(tensor.dtype))
-    return (values.abs() if group["median"] == "absolute" else values).median()
+    return _medians(tensor.reshape(1, -1), group)[0]
+
+
+def _medians(rows: Tensor, group: Group) -> Tensor:
+    values = rows.to(accumulation_dtype(rows.dtype))
+    return (values.abs() if group["median"] == "absolute" else values).median(dim=1).values
