@@ -29,7 +29,8 @@ from bigbatch import layers
 ROW_ELEMENTS = 1 << 13
 # ... which stays in the cache.
 BITE_ELEMENTS = 1 << 17
-FUSED_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+# torch 2.13's fused SGD kernel for the CPU leaves half-precision weights where they are
+FUSED_DTYPES = (torch.float32, torch.float64)
 Group = dict[str, Any]
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
@@ -142,6 +143,10 @@ class ScaledMomentum(LayerWise):
     """
 
     order = 2
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        # dampening is never used; torch's SGD looks for it in a state that it takes over from here
+        super().__init__(params, {"dampening": 0.0, **defaults})
 
     def _check(self, group: Group) -> None:
         super()._check(group)
@@ -426,12 +431,7 @@ def as_rows(group_layers: Iterable[Layer], *buffers: str) -> tuple[list[Layer], 
     small: dict[tuple[torch.Size, torch.dtype], list[Layer]] = {}
     for layer in group_layers:
         parameter = layer.parameter
-        if (
-            0 < parameter.numel() <= ROW_ELEMENTS
-            and not layer.sharded
-            and parameter.dtype in (torch.float32, torch.float64)
-            and fits_fused(layer, *buffers)
-        ):
+        if 0 < parameter.numel() <= ROW_ELEMENTS and not layer.sharded and fits_fused(layer, *buffers):
             small.setdefault((parameter.shape, parameter.dtype), []).append(layer)
         else:
             one_by_one.append(layer)
@@ -461,7 +461,7 @@ def check_paths(group: Group) -> None:
         for parameter in group["params"]:
             if not parameter.is_cpu or parameter.dtype not in FUSED_DTYPES:
                 raise ValueError(
-                    f"fused=True needs floating-point parameters on the CPU, but one is {parameter.dtype} on "
+                    f"fused=True needs float32 or float64 parameters on the CPU, but one is {parameter.dtype} on "
                     f"{parameter.device}: leave fused at None"
                 )
 

@@ -29,12 +29,12 @@ def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> 
     return MedianCurvature(named_parameters, **config.model_dump(exclude={"name"}))
 
 
-def median_radius(weight: float, gradient: float, *, weight_decay: float, eps: float) -> float:
-    """R_m of eqs. 20 and 22, |w_m / (g_m + βw_m)|, from two medians. A zero median gives 1."""
+def local_rate(weight: float, gradient: float, *, trust: float, weight_decay: float, eps: float) -> float:
+    """η_g = γ·R_m of eqs. 20-22, R_m = |w_m / (g_m + βw_m)|, from two medians. A zero median gives 1."""
     divisor = abs(gradient + weight_decay * weight)
     if weight == 0 or gradient == 0 or divisor == 0:
         return 1.0
-    return abs(weight) / (divisor + eps)
+    return trust * abs(weight) / (divisor + eps)
 
 
 class MedianCurvature(ScaledMomentum):
@@ -112,8 +112,9 @@ class MedianCurvature(ScaledMomentum):
         weight, gradient = norms
         if group["maximize"] and group["median"] == "signed":
             gradient = -gradient
-        radius = median_radius(weight, gradient, weight_decay=group["weight_decay"], eps=group["eps"])
-        return group["trust_coefficient"] * radius
+        return local_rate(
+            weight, gradient, trust=group["trust_coefficient"], weight_decay=group["weight_decay"], eps=group["eps"]
+        )
 
 
 def _median(tensor: Tensor, group: Group) -> Tensor:
