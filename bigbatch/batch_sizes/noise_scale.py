@@ -17,7 +17,7 @@ class Config(parts.Config):
     start: int = Field(gt=0)
     minimum: int = Field(gt=0)
     maximum: int = Field(gt=0)
-    fraction: float = Field(1.0, gt=0)  # of the noise scale; 1 costs twice the samples and twice the steps at best
+    fraction: float = Field(1.0, gt=0)  # at 1: twice the least samples, twice the least steps
     every_epochs: float = Field(1.0, gt=0)
 
     @model_validator(mode="after")

@@ -109,11 +109,12 @@ def as_torch(
     samples_per_epoch: int,
     global_batch: int,
 ) -> PositionLR:
-    """An LRScheduler that follows a schedule; call `step()` after each optimizer step.
+    """An LRScheduler that follows a schedule, any function of a position; call `step()` after each optimizer step.
 
     `samples_per_epoch` is what one pass of the loader yields over all ranks (with `drop_last`, only the full
     batches); `global_batch` counts all ranks and accumulation steps. The first parameter group gets the schedule's
-    rate, the others keep their proportion to it.
+    rate, the others keep their proportion to it. Under Accelerate do not prepare it: a prepared scheduler is stepped
+    once for each process.
     """
     return PositionLR(
         optimizer,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from torch import Tensor
 
 from bigbatch import parts
+from bigbatch.errors import Problem
 from bigbatch.position import Position
 from bigbatch.selectors._discard import discard_count
 
@@ -66,6 +67,8 @@ def small_loss(losses: Tensor, discard: float, *, divisor: Divisor = "kept") -> 
     Of n losses the ⌊discard·n⌋ smallest get 0, among equal ones the first. The others get 1 where the divisor is
     `all`, n / kept where it is `kept`. What is not finite is never taken for small, so that it cannot vanish here.
     """
+    if losses.ndim != 1:
+        raise Problem(f"losses has shape {tuple(losses.shape)}: give one loss a sample, as reduction='none' does")
     losses = losses.detach()
     count = discard_count(discard, len(losses))
     comparable = torch.where(losses.isfinite(), losses, torch.inf)

@@ -45,7 +45,8 @@ def test_every_row_scales_down_to_the_1024_row(global_batch, log2_rate, warmup_e
 
 @pytest.mark.parametrize(("global_batch", "log2_rate", "warmup_epochs"), PAPER)
 def test_figure_2_multi_step(global_batch, log2_rate, warmup_epochs):
-    # section 3.2: from 0 to the peak, the peak to epoch 30, a tenth to 60, a hundredth to 80, a thousandth to 90
+    # section 3.2, whose "0.3125 epochs (35,190 iterations)" are 391 iterations: 35,190 would be 28 epochs.
+    # From 0 to the peak, the peak to epoch 30, a tenth to 60, a hundredth to 80, a thousandth to 90
     schedule, peak = Schedule(legw, ROW_1024, multi_step(30, 60, 80)), 2**log2_rate
     epochs = [0, warmup_epochs / 4, warmup_epochs, 29.999, 30, 59.999, 60, 79.999, 80, 89.999]
     expected = [0, 1 / 4, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001]

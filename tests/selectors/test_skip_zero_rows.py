@@ -90,3 +90,13 @@ def test_a_nan_among_the_kept_is_not_taken_for_zero():
     with skip_zero_rows():
         (outputs.sum(1) * torch.tensor([0.0, 1.0, 0.0])).sum().backward()
     assert layer.weight.grad.isnan().any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_gradient_of_zeros_and_an_empty_batch_pass_through(count):
+    model = MODELS["convolution"]()
+    images = torch.ones(count, 3, 8, 8, requires_grad=True)
+    with skip_zero_rows():
+        (model(images).sum() * 0.0).backward()
+    assert images.grad.shape == images.shape
+    assert all(parameter.grad.count_nonzero() == 0 for parameter in model.parameters())

@@ -76,6 +76,12 @@ def test_the_choices_are_recorded():
     }
 
 
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_losses_that_are_not_one_a_sample_are_refused(shape):
+    with pytest.raises(Problem, match="losses has shape"):
+        small_loss(torch.zeros(shape), 0.3)
+
+
 @pytest.mark.parametrize("discard", [1.0, 30.0, -0.1, float("nan")])
 def test_a_bad_share_is_named(discard):
     with pytest.raises(Problem, match=f"discard is {discard}"):
