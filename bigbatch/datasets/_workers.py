@@ -139,7 +139,7 @@ class Prefetcher:
                 # numbers go as a list: a tensor would cost a shared memory block
                 self._workers[index].pipe.send((number, index, pieces[index].tolist(), request.seed, request.epoch))
             except OSError as error:
-                raise self._died(self._workers[index]) from error
+                raise self._lost(self._workers[index], error) from error
         return number
 
     def _receive(self) -> None:
@@ -154,7 +154,7 @@ class Prefetcher:
                     raise EOFError
                 number, piece, result = worker.pipe.recv()
             except (EOFError, OSError, RuntimeError) as error:
-                raise self._died(worker) from error
+                raise self._lost(worker, error) from error
             job = self._jobs.get(number)
             if job is None:
                 continue
@@ -164,11 +164,14 @@ class Prefetcher:
             else:
                 job.pieces[piece] = result
 
-    def _died(self, worker: _Worker) -> Problem:
-        worker.process.join(timeout=5)
+    def _lost(self, worker: _Worker, error: Exception) -> Problem:
+        worker.process.join(timeout=5)  # a dead process needs a moment before its exit code is known
         name, pid, code = worker.process.name, worker.process.pid, worker.process.exitcode
         self.close()
-        if code is not None and code < 0:
+        if code is None:
+            cause = f"cannot be heard ({error})"
+            hint = "often too many files are open: raise ulimit -n or use fewer workers"
+        elif code < 0:
             cause = f"was killed by {signal.Signals(-code).name}"
             hint = "often memory or /dev/shm is full: use fewer workers or a smaller micro-batch"
         else:

@@ -95,16 +95,17 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
 def _open(config: Config, data_dir: Path | None) -> Any:
     """A dict of splits."""
     try:
-        import datasets
+        # by name, because a mere folder called datasets on the path can be imported too
+        from datasets import load_dataset, load_from_disk
     except ImportError as error:
         raise Problem(
             "dataset 'hub' needs the datasets library: install it with  pip install 'bigbatch[hub]'"
         ) from error
     try:
         if Path(config.path).expanduser().is_dir():
-            return datasets.load_from_disk(str(Path(config.path).expanduser()))
+            return load_from_disk(str(Path(config.path).expanduser()))
         cache = None if data_dir is None else str(data_dir / "huggingface")
-        return datasets.load_dataset(config.path, config.subset, revision=config.revision, cache_dir=cache)
+        return load_dataset(config.path, config.subset, revision=config.revision, cache_dir=cache)
     except (OSError, ValueError, RuntimeError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise Problem(
