@@ -118,7 +118,8 @@ class LAMB(LayerWise):
                     _apply(group, layer, _plain_step(group, layer))
             find_step = _fused_step if path == "fused" else _plain_step
             sharded += [(group, layer, find_step(group, layer)) for layer in group_layers if layer.sharded]
-        _move_sharded(sharded)
+        if sharded:
+            _move_sharded(sharded)
 
 
 def trust_ratio(weight_norm: float, step_norm: float, *, clip: bool) -> float:
