@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
 from torch import Tensor
 
 from bigbatch import parts
@@ -28,10 +28,18 @@ class Stage(BaseModel):
 PAPER = (Stage(from_epoch=0, discard=0.3), Stage(from_epoch=100, discard=0.0))
 
 
+def _form(discard: Any) -> str:
+    return "share" if isinstance(discard, int | float | str) else "stages"
+
+
+# a share, 0.3 is 30 %, or one from each epoch on; told apart first, so that an error names what was meant
+Discard = Annotated[Annotated[float, Tag("share")] | Annotated[tuple[Stage, ...], Tag("stages")], Discriminator(_form)]
+
+
 class Config(parts.Config):
     """The paper: 30 % for the first 100 epochs, then none. It does not say what it divides by."""
 
-    discard: float | tuple[Stage, ...] = PAPER  # a share, 0.3 is 30 %, or one from each epoch on
+    discard: Discard = PAPER
     divisor: Divisor = "kept"  # "all" leaves the kept samples' gradients as they were; "kept" takes their mean
     scope: Literal["global", "rank"] = "global"  # smallest of the whole global batch, or of each rank's share
     passes: Literal["one", "two"] = "one"  # two: a forward pass without gradients selects, only the kept run again

@@ -90,6 +90,11 @@ def test_a_bad_share_is_named(discard):
         parts.configure("selectors", {"name": "small_loss", "discard": discard})
 
 
+def test_a_bad_share_of_one_stage_is_named():
+    with pytest.raises((ValidationError, Problem), match=r"discard\.stages\.0\.discard"):
+        parts.configure("selectors", {"name": "small_loss", "discard": [{"from_epoch": 0, "discard": 1.5}]})
+
+
 @pytest.mark.parametrize("starts", [[], [5], [0, 10, 10]])
 def test_stages_that_do_not_cover_the_run_are_refused(starts):
     stages = [{"from_epoch": start, "discard": 0.3} for start in starts]
