@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from bigbatch import keyed
 
@@ -60,6 +59,8 @@ class InMemoryImages:
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
         """Normalised crops [n, C, h, w] and labels: a pure function of (seed, epoch, sample) for every row."""
         samples = indices.numpy()
+        if len(samples) and samples.min() < 0:
+            raise IndexError(f"samples are numbered from 0, got {samples.min()}")
         if epoch is not None and self._augments:
             windows, rows = self._random_windows(samples, seed, epoch)
         else:
@@ -97,11 +98,12 @@ class InMemoryImages:
             count, channels, height, width = self.images.shape
             border = self.augment.crop_padding
             padded_shape = (1 + self.augment.flip, count, channels, height + 2 * border, width + 2 * border)
-            padded = _empty(padded_shape, np.uint8)
-            padded[0] = functional.pad(self.images, (border,) * 4)
+            padded = _empty(padded_shape, np.uint8).zero_()
+            inner = padded[..., border : border + height, border : border + width]
+            inner[0] = self.images
             if self.augment.flip:
-                padded[1] = padded[0].flip(-1)
-            self.images = padded[0, :, :, border : border + height, border : border + width]
+                inner.numpy()[1] = self.images.numpy()[..., ::-1]  # without a copy in between, as torch would need
+            self.images = inner[0]
             self._padded = padded
         return self._padded
 

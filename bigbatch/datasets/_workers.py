@@ -63,8 +63,7 @@ class Prefetcher:
 
     def __init__(self, samples: Samples, workers: int | None = None, *, ahead: int = 2) -> None:
         self.samples = samples
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        self.worker_count = (cores if workers is None else workers) if samples.lazy else 0
+        self.worker_count = _worker_count(samples, workers) if samples.lazy else 0
         self.ahead = ahead
         self._workers: list[_Worker] = []
         self._expected: deque[Request] = deque()
@@ -178,6 +177,14 @@ class Prefetcher:
             cause = f"ended with exit code {code}"
             hint = "its own message is above; a script has to start its work under: if __name__ == '__main__'"
         return Problem(f"data worker {name} (process {pid}) {cause}; {hint}")
+
+
+def _worker_count(samples: Samples, workers: int | None) -> int:
+    """As many as given, else as many as the set asks for, else one a core."""
+    wanted = workers if workers is not None else getattr(samples, "workers", None)
+    if wanted is not None:
+        return wanted
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _start(samples: Samples) -> _Worker:

@@ -119,6 +119,8 @@ def _labels(config: Config, *parts_of_set: Any) -> tuple[tuple[str, ...], Tensor
     train, test = (list(rows[config.label_column]) for rows in parts_of_set)
     known = getattr(parts_of_set[0].features[config.label_column], "names", None)
     if known:
+        if min(train + test) < 0:
+            raise Problem(f"{config.path} has samples without a label: choose other splits, like test_split=validation")
         return tuple(known), torch.tensor(train), torch.tensor(test)
     values = sorted(set(train))
     number_of = {value: number for number, value in enumerate(values)}

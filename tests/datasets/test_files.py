@@ -12,9 +12,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bigbatch.datasets import cifar10, fashion_mnist, mnist, ptb
 from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read
 from bigbatch.errors import Problem
 
@@ -254,3 +256,23 @@ def test_a_cut_gz_is_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(CONTENT)[:-100])
     with pytest.raises(Problem, match=r"labels\.gz \([\d,]+ bytes\) cannot be read"):
         read(path)
+
+
+@pytest.mark.parametrize("part", [cifar10, fashion_mnist, mnist, ptb], ids=lambda part: part.__name__)
+def test_what_would_be_downloaded_is_a_complete_layout(part: Any) -> None:
+    files: FileSet = part.FILES
+    landed = {
+        name.removesuffix(".gz")
+        for remote in files.remotes
+        for name in remote.members or [f"{remote.folder}/{remote.name}"]
+    }
+    assert landed in [set(layout) for layout in files.layouts]
+    assert files.address.endswith("/")
+    for remote in files.remotes:  # whatever is fetched can be told from what is not it
+        assert remote.checksum or all(remote.members.values())
+
+
+def test_a_folder_that_cannot_be_written_is_named(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Problem, match=r"Test set cannot be written to .*file/sub .*choose another folder"):
+        locate_or_download(one_file(), tmp_path / "file", address=server.address)

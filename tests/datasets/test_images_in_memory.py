@@ -116,3 +116,8 @@ def test_no_indices_give_no_rows_of_the_right_shape() -> None:
     inputs, labels = samples.fetch(torch.tensor([], dtype=torch.int64), epoch=0)
     assert inputs.shape == (0, 3, 6, 5)
     assert labels.shape == (0,)
+
+
+def test_a_negative_number_is_no_sample() -> None:
+    with pytest.raises(IndexError, match="got -1"):
+        made_up(Augment(MEAN, STD, crop_padding=2)).fetch(torch.tensor([3, -1]), epoch=0)

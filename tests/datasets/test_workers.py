@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -96,6 +97,15 @@ def test_sets_in_memory_are_fetched_on_the_spot() -> None:
     assert samples.fetched == []
     assert prefetcher.get(numbers(5, 9))[1].tolist() == [5, 6, 7, 8]
     assert samples.fetched == [[5, 6, 7, 8]]
+
+
+def test_the_number_of_workers_is_given_or_the_set_s_own(pictures: Samples) -> None:
+    own = pickle.loads(pickle.dumps(pictures))  # noqa: S301
+    own.workers = 3
+    assert [Prefetcher(own).worker_count, Prefetcher(own, workers=0).worker_count] == [3, 0]
+    assert Prefetcher(pictures).worker_count >= 1
+    inputs, _ = Prefetcher(own, workers=0).get(numbers(0, 4))  # no worker: in this process
+    assert torch.equal(inputs, pictures.fetch(torch.arange(4))[0])
 
 
 def test_a_failure_is_raised_here_and_the_workers_go_on() -> None:
