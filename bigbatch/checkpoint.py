@@ -25,6 +25,7 @@ _FILES = ("model.safetensors", "state.pt")
 
 def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[str, Any]) -> Path:
     """Write under a temporary name, flush to disk, rename, drop all but the last two."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_model
 
     final = folder / f"step-{step:08d}"
@@ -42,9 +43,7 @@ def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[s
             shutil.rmtree(final)
         temporary.rename(final)
         _flush(folder)
-    except (OSError, RuntimeError) as error:  # torch.save and safetensors report a full disk as RuntimeError
-        if not _is_write_failure(error):
-            raise
+    except (OSError, RuntimeError, SafetensorError) as error:  # how Python, torch and safetensors report a full disk
         shutil.rmtree(temporary, ignore_errors=True)
         earlier = [path.name for path in _newest_first(folder)]
         raise Problem(
@@ -112,14 +111,6 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _is_write_failure(error: Exception) -> bool:
-    text = str(error)
-    return isinstance(error, OSError) or any(
-        sign in text
-        for sign in ("No space left", "File too large", "PytorchStreamWriter", "unexpected pos", "I/O error")
-    )
 
 
 def _reason(error: Exception) -> str:

@@ -36,16 +36,16 @@ def choose_split(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradi
 
 
 def _group(run: Run, folder: Folder, local_batch: int) -> int:
-    if run.batchnorm_group != "auto":
-        group = run.batchnorm_group
-    else:
-        group = folder.noted().get("batchnorm_group") or min(_BATCHNORM_GROUP, local_batch)
-    if run.micro_batch not in ("auto", group):
+    if run.batchnorm_group == "auto":
+        if run.micro_batch != "auto":
+            return run.micro_batch
+        return folder.noted().get("batchnorm_group") or min(_BATCHNORM_GROUP, local_batch)
+    if run.micro_batch not in ("auto", run.batchnorm_group):
         raise Problem(
-            f"micro_batch {run.micro_batch} differs from the BatchNorm group {group}, over which this model "
-            f"normalises: use --set batchnorm_group={run.micro_batch} to change both"
+            f"micro_batch {run.micro_batch} differs from the BatchNorm group {run.batchnorm_group}, over which "
+            f"this model normalises: use --set micro_batch=auto"
         )
-    return group
+    return run.batchnorm_group
 
 
 def _timed(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradient, global_batch: int) -> int:

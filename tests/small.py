@@ -18,10 +18,10 @@ def small_run(**fields: Any) -> Run:
     about: dict[str, Any] = {
         "name": "small",
         "dataset": "digits",
-        "model": {"name": "cnn", "width": 4, "hidden": 16},
+        "model": "mlp",
         "global_batch": 256,
         "micro_batch": 64,
-        "optimizer": {"name": "momentum", "lr": 0.05},
+        "optimizer": {"name": "momentum", "lr": 0.1},
         "epochs": 2,
     }
     return Run(**(about | fields))

@@ -27,7 +27,7 @@ def test_the_hash_is_stable_across_processes_and_sees_every_field():
             env=os.environ | {"PYTHONHASHSEED": hash_seed},
         )  # fmt: skip
         assert done.stdout.strip() == run.hash
-    changes = ["seed=1", "epochs=3", "optimizer.lr=0.1", "model.width=8", "global_batch=128", "dtype=bfloat16"]
+    changes = ["seed=1", "epochs=3", "optimizer.lr=0.2", "model.hidden=[8]", "global_batch=128", "dtype=bfloat16"]
     assert len({run.hash} | {run.with_settings([change]).hash for change in changes}) == len(changes) + 1
 
 

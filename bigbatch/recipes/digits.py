@@ -11,6 +11,6 @@ def run() -> Run:
         dataset="digits",
         model="cnn",
         global_batch=16,
-        optimizer={"name": "torch.optim:SGD", "momentum": 0.9, "lr": 0.02},
+        optimizer={"name": "momentum", "lr": 0.02},
         epochs=10,
     )

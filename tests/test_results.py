@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from small import small_run
+
+from bigbatch.errors import Problem
+from bigbatch.results import Folder, MetricsWriter
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = Folder(tmp_path / "small-123")
+    folder.create(small_run())
+    return folder
+
+
+def test_run_json_says_where_a_result_comes_from(folder):
+    about = json.loads((folder.path / "run.json").read_text())
+    assert folder.run() == small_run()
+    assert about["hash"] == small_run().hash
+    assert about["packages"]["torch"]
+    assert about["hardware"]["cores"] >= 1
+    assert {"commit", "dirty_diff", "command"} <= about.keys()
+
+
+def test_rows_come_back_and_a_line_cut_short_is_left_out(folder):
+    writer = MetricsWriter(folder)
+    for step in (1, 2, 3):
+        writer.add({"step": step, "train_loss": 0.1 * step})
+    writer.close()
+    with (folder.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "tra')
+    assert [row["step"] for row in folder.metrics()] == [1, 2, 3]
+
+
+def test_rewinding_drops_what_will_be_made_again(folder):
+    writer = MetricsWriter(folder)
+    for step in (1, 2, 3):
+        writer.add({"step": step})
+    writer.close()
+    assert [row["step"] for row in folder.rewind(2)] == [1, 2]
+    assert [row["step"] for row in folder.metrics()] == [1, 2]
+
+
+def test_a_second_process_is_refused_and_told_who_is_there(folder):
+    hold = (
+        "import sys; from pathlib import Path; from bigbatch.results import Folder\n"
+        "with Folder(Path(sys.argv[1])).alone(): print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, str(folder.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(Problem, match=f"is being trained by process {other.pid}: wait for it"), folder.alone():
+            pass
+        assert folder.trainer_pid() == other.pid
+        other.kill()  # the lock dies with its process
+    with folder.alone():
+        assert folder.trainer_pid() is not None
+    assert folder.trainer_pid() is None
+
+
+def test_a_folder_that_is_no_run_is_one_sentence(tmp_path):
+    with pytest.raises(Problem, match=r"has no run.json, so it is no run: give a folder like"):
+        Folder(tmp_path).run()
+    (tmp_path / "run.json").write_text('{"run": {')
+    with pytest.raises(Problem, match="not readable JSON"):
+        Folder(tmp_path).run()

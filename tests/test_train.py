@@ -1,0 +1,178 @@
+"""A training is exactly repeatable, can be stopped anywhere, and goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+
+import pytest
+import torch
+from small import bigbatch, final_weights, same_bits, small_run, write_run
+
+from bigbatch.errors import Problem
+from bigbatch.results import Folder
+from bigbatch.train import train
+
+NET = {"name": "outside:Net", "dropout": 0.2}  # with dropout and BatchNorm
+
+
+def trained(run, tmp_path, **options):
+    summary = train(run, runs_dir=tmp_path, **options)
+    return summary, Folder(tmp_path / run.folder_name)
+
+
+def test_a_run_leaves_its_files(tmp_path):
+    run = small_run()
+    summary, folder = trained(run, tmp_path)
+    assert folder.status == "done"
+    assert summary == folder.summary()
+    assert summary["test_accuracy"] > 0.5
+    assert {"train_loss", "seconds", "samples_per_second", "peak_rss_mb"} <= summary.keys()
+    rows = folder.metrics()
+    assert all({"epoch", "samples", "step"} <= row.keys() for row in rows)
+    steps = [row for row in rows if "rate" in row]
+    assert [row["step"] for row in steps] == list(range(1, 13))  # 1437 / 256: six a epoch
+    assert sum(row["global_batch"] for row in steps) == 2 * 1437 == summary["samples"]
+    tests = [row for row in rows if "test_accuracy" in row]
+    assert [row["epoch"] for row in tests] == [1.0, 2.0]
+    assert tests[-1]["test_accuracy"] == summary["test_accuracy"]
+    mean_loss = sum(r["train_loss"] * r["global_batch"] for r in steps[6:]) / 1437
+    assert summary["train_loss"] == pytest.approx(mean_loss)
+
+
+def test_a_finished_run_is_not_run_again_unless_asked(tmp_path):
+    first, folder = trained(small_run(), tmp_path)
+    before = (folder.path / "summary.json").stat().st_mtime_ns
+    assert trained(small_run(), tmp_path)[0] == first
+    assert (folder.path / "summary.json").stat().st_mtime_ns == before
+    trained(small_run(), tmp_path, fresh=True)
+    assert (folder.path / "summary.json").stat().st_mtime_ns > before
+    assert len([row for row in folder.metrics() if "rate" in row]) == 12
+
+
+@pytest.mark.parametrize("model", ["cnn", NET], ids=["cnn", "dropout and BatchNorm"])
+def test_two_runs_of_one_seed_are_equal_to_the_bit(tmp_path, model):
+    run = small_run(model=model, micro_batch="auto")
+    _, a = trained(run, tmp_path / "a")
+    _, b = trained(run, tmp_path / "b")
+    _, c = trained(run.with_settings(["seed=1"]), tmp_path / "c")
+    assert same_bits(final_weights(a), final_weights(b))
+    assert not same_bits(final_weights(a), final_weights(c))
+
+
+def dying(tmp_path, model, at_step, **options):
+    optimizer = {"name": "outside:DyingSGD", "lr": 0.05, "marker": str(tmp_path / "died"), "at_step": at_step}
+    return small_run(model=model, optimizer=optimizer | options, epochs=3)
+
+
+@pytest.mark.parametrize("model", ["cnn", NET], ids=["cnn", "dropout and BatchNorm"])
+@pytest.mark.parametrize("checkpoint_minutes", [10, 0], ids=["at epoch ends", "at each step"])
+def test_kill_9_in_an_epoch_changes_nothing_in_the_end(tmp_path, model, checkpoint_minutes):
+    run = dying(tmp_path, model, at_step=10)
+    folder = Folder(tmp_path / run.folder_name)
+    arguments = ("--runs-dir", tmp_path, "--checkpoint-minutes", checkpoint_minutes)
+    killed = bigbatch("train", write_run(run, tmp_path), *arguments, expect=None)
+    assert killed.returncode == -signal.SIGKILL
+    assert folder.status == "running"
+    assert max((folder.path / "checkpoint").iterdir()).name == (
+        "step-00000006" if checkpoint_minutes else "step-00000009"
+    )
+    bigbatch("resume", folder.path)
+    assert folder.status == "done"
+
+    _, whole = trained(run, tmp_path / "whole")  # the marker is there: this one does not die
+    assert same_bits(final_weights(folder), final_weights(whole))
+    without_time = [[{k: v for k, v in row.items() if k != "seconds"} for row in f.metrics()] for f in (folder, whole)]
+    assert without_time[0] == without_time[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_writes_a_checkpoint_and_ends_with_a_code_of_its_own(tmp_path, number):
+    run = dying(tmp_path, "cnn", at_step=8, signal_number=int(number))
+    folder = Folder(tmp_path / run.folder_name)
+    stopped = bigbatch("train", write_run(run, tmp_path), "--runs-dir", tmp_path, expect=75)
+    assert f"'bigbatch resume {folder.path}' continues it" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    assert folder.status == "stopped"
+    assert len([row for row in folder.metrics() if "rate" in row]) in (8, 9)
+    bigbatch("train", write_run(run, tmp_path), "--runs-dir", tmp_path)  # train goes on as well as resume
+    _, whole = trained(run, tmp_path / "whole")
+    assert same_bits(final_weights(folder), final_weights(whole))
+
+
+def test_a_run_that_diverges_says_so_and_keeps_its_rows(tmp_path):
+    run = small_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.05})
+    done = bigbatch("train", write_run(run, tmp_path), "--runs-dir", tmp_path, expect=3)
+    folder = Folder(tmp_path / run.folder_name)
+    assert "diverged, the loss was not finite at step 4" in done.stdout
+    assert folder.status == "diverged"
+    assert folder.summary()["diverged_at_step"] == 4
+    assert [row["step"] for row in folder.metrics()] == [1, 2, 3, 4]
+    assert folder.metrics()[-1]["diverged"] is True
+    for line in (folder.path / "metrics.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_a_budget_of_steps(tmp_path):
+    summary, _ = trained(small_run(epochs=None, steps=8), tmp_path)
+    assert summary["steps"] == 8
+    assert summary["epochs"] == pytest.approx(1 + 512 / 1437)
+
+
+def test_bfloat16_trains(tmp_path):
+    summary, folder = trained(small_run(dtype="bfloat16"), tmp_path)
+    assert summary["test_accuracy"] > 0.5
+    assert all(weight.dtype == torch.float32 for weight in final_weights(folder).values())
+
+
+def test_a_filter_decides_what_is_trained_on(tmp_path):
+    summary, _ = trained(small_run(filter={"name": "random", "drop": 0.5}, epochs=1), tmp_path)
+    assert abs(summary["samples"] - 1437 / 2) < 10
+
+
+def test_a_batch_that_changes_on_the_way(tmp_path):
+    stages = [{"from_epoch": 0, "global_batch": 64, "rate": 0.01}, {"from_epoch": 1, "global_batch": 512, "rate": 0.05}]
+    _, folder = trained(small_run(global_batch={"name": "steps", "stages": stages}), tmp_path)
+    steps = [(row["global_batch"], row["rate"]) for row in folder.metrics() if "rate" in row]
+    assert steps[:23] == [(64, 0.01)] * 22 + [(1437 - 22 * 64, 0.01)]
+    assert steps[23:] == [(512, 0.05), (512, 0.05), (1437 - 1024, 0.05)]
+
+
+def test_a_probe_only_reads(tmp_path):
+    _, without = trained(small_run(model=NET), tmp_path)
+    _, probed = trained(small_run(model=NET, probes=[{"name": "ratio", "every_steps": 5}]), tmp_path)
+    assert same_bits(final_weights(without), final_weights(probed))
+    rows = [row for row in probed.metrics() if "ratio" in row]
+    assert [row["step"] for row in rows] == [1, 6, 11]
+    first = rows[0]["ratio"]["layers.1.weight"]
+    assert first["ratio"] == pytest.approx(first["weight"] / first["gradient"])
+
+
+def test_a_checkpoint_of_another_run_is_refused_and_untouched(tmp_path):
+    _, one = trained(small_run(), tmp_path)
+    other = small_run(seed=1)
+    shutil.copytree(one.checkpoints, tmp_path / other.folder_name / "checkpoint")
+    with pytest.raises(Problem, match="belongs to another run"):
+        train(other, runs_dir=tmp_path)
+    assert len(list((tmp_path / other.folder_name / "checkpoint").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"global_batch": 4096}, "global_batch 4096 is larger than the 1437 training samples"),
+        ({"model": "resnet", "model_": 0}, "has no option"),
+        (
+            {"model": NET, "micro_batch": 64, "batchnorm_group": 32},
+            "micro_batch 64 differs from the BatchNorm group 32",
+        ),
+        ({"dataset": "cifar10"}, "cifar"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, fields, sentence):
+    monkeypatch.setenv("BIGBATCH_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(Problem, match=sentence) as caught:
+        train(small_run(**fields), runs_dir=tmp_path)
+    assert "\n" not in str(caught.value)
