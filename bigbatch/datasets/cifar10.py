@@ -53,9 +53,9 @@ class Config(parts.Config):
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
     """The five training files in their order, and the test file; the binary or the Python version."""
-    batches = [_read_batch(path, config.records_per_file) for path in locate_or_download(FILES, data_dir)]
-    images = torch.cat([batch[0] for batch in batches[:-1]])
-    labels = torch.cat([batch[1] for batch in batches[:-1]])
+    *train_paths, test_path = locate_or_download(FILES, data_dir)
+    images, labels = _read(train_paths, config.records_per_file)
+    test_images, test_labels = _read([test_path], config.records_per_file)
     side = config.crop or 32
     augment = Augment(
         mean=config.mean,
@@ -67,21 +67,24 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     )
     return Dataset(
         train=InMemoryImages(images, labels, augment),
-        test=InMemoryImages(*batches[-1], replace(augment, random=False)),
+        test=InMemoryImages(test_images, test_labels, replace(augment, random=False)),
         classes=CLASSES,
         sample_shape=(3, side, side),
         hash=sha256(images, labels),
     )
 
 
-def _read_batch(path: Path, records: int) -> tuple[Tensor, Tensor]:
-    """uint8 images [records, 3, 32, 32] and int64 labels of one file."""
-    content = read(path)
-    is_binary = path.parent.name.endswith("-bin")
-    labels, pixels = (_from_binary if is_binary else _from_pickle)(path, content, records)
-    if labels.max() >= len(CLASSES) or labels.min() < 0:
-        raise Problem(f"{path} has a label outside 0 to {len(CLASSES) - 1}: delete it to have it downloaded again")
-    return torch.from_numpy(pixels.reshape(-1, *IMAGE_SHAPE).copy()), torch.from_numpy(labels.astype(np.int64))
+def _read(paths: list[Path], records: int) -> tuple[Tensor, Tensor]:
+    """uint8 images [files * records, 3, 32, 32] and int64 labels."""
+    images = np.empty((len(paths), records, *IMAGE_SHAPE), np.uint8)
+    labels = np.empty((len(paths), records), np.int64)
+    for number, path in enumerate(paths):
+        is_binary = path.parent.name.endswith("-bin")
+        labels[number], pixels = (_from_binary if is_binary else _from_pickle)(path, read(path), records)
+        images[number] = pixels.reshape(images.shape[1:])
+        if labels[number].max() >= len(CLASSES) or labels[number].min() < 0:
+            raise Problem(f"{path} has a label outside 0 to {len(CLASSES) - 1}: delete it to have it downloaded again")
+    return torch.from_numpy(images).flatten(0, 1), torch.from_numpy(labels).flatten()
 
 
 def _from_binary(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
