@@ -28,7 +28,7 @@ from bigbatch import layers
 # Below this a call costs more than its arithmetic: equally shaped tensors then go as the rows of one matrix ...
 ROW_ELEMENTS = 1 << 13
 # ... which stays in the cache.
-BITE_ELEMENTS = 1 << 17
+BITE_ELEMENTS = 1 << 18
 # torch 2.13's fused SGD kernel for the CPU leaves half-precision weights where they are
 FUSED_DTYPES = (torch.float32, torch.float64)
 Group = dict[str, Any]
@@ -45,9 +45,13 @@ class Layer:
         self.state = state
         self.excluded = excluded
         self.norms: Sequence[float] | None = None  # known ahead of the update where ranks had to be asked
-        self.sharded = is_sharded(whole)
-        self.parameter: Tensor = whole.to_local() if self.sharded else whole
-        self.gradient: Tensor = _local_like(gradient, whole) if self.sharded else gradient
+        self.sharded = type(whole) is not Parameter and is_sharded(whole)
+        if self.sharded:
+            self.parameter: Tensor = whole.to_local()
+            self.gradient: Tensor = _local_like(gradient, whole)
+        else:
+            self.parameter = whole
+            self.gradient = gradient
 
     def buffer(self, name: str) -> Tensor:
         return self.state[name].to_local() if self.sharded else self.state[name]
@@ -184,12 +188,8 @@ class ScaledMomentum(LayerWise):
 
     def _ask_ranks(self, gathered: list[tuple[Group, list[Layer]]]) -> None:
         """Norms of the sharded layers of all groups, in one reduction."""
-        sharded = [
-            (group, layer)
-            for group, group_layers in gathered
-            for layer in group_layers
-            if layer.sharded and not layer.excluded
-        ]
+        sharded = [(group, layer) for group, found in gathered for layer in found if layer.sharded]
+        sharded = [(group, layer) for group, layer in sharded if not layer.excluded]
         if sharded:
             measured = [self._measured(group, layer.parameter, layer.gradient) for group, layer in sharded]
             found = norms_of_shards([layer.whole for _, layer in sharded], measured, self.order)
@@ -216,6 +216,7 @@ class ScaledMomentum(LayerWise):
 
     def _move_fused(self, group: Group, group_layers: list[Layer]) -> None:
         """torch's SGD kernel, whose factor 1 − dampening carries each layer's rate into the momentum."""
+        # what the plain rate fits goes in one call
         exempt: dict[torch.dtype, list[Layer]] = {}
         scaled: list[Layer] = []
         for layer in group_layers:
@@ -405,7 +406,7 @@ def choose_path(group: Group, group_layers: Sequence[Layer]) -> str:
     """'fused', 'foreach' or 'plain', as asked for or as fits the device."""
     if group["foreach"]:
         return "foreach"
-    on_cpu = all(layer.parameter.is_cpu for layer in group_layers)
+    on_cpu = False not in [layer.parameter.is_cpu for layer in group_layers]
     if on_cpu and group["fused"] is not False and not group.get("nesterov"):
         return "fused"
     return "plain" if on_cpu or group["foreach"] is False else "foreach"
@@ -413,15 +414,14 @@ def choose_path(group: Group, group_layers: Sequence[Layer]) -> str:
 
 def fits_fused(layer: Layer, *buffers: str) -> bool:
     """The kernels walk memory side by side, so all tensors must be laid out alike and without gaps."""
-    parameter, gradient = layer.parameter, layer.gradient
-    fits = (
-        parameter.dtype in FUSED_DTYPES
-        and gradient.dtype is parameter.dtype
-        and parameter.is_contiguous()
-        and gradient.is_contiguous()
-    )
+    parameter, gradient, state = layer.parameter, layer.gradient, layer.state
+    dtype = parameter.dtype
+    if dtype not in FUSED_DTYPES or gradient.dtype is not dtype:
+        return False
+    fits = parameter.is_contiguous() and gradient.is_contiguous()
     for name in buffers:
-        fits = fits and (name not in layer.state or layer.buffer(name).is_contiguous())
+        if name in state:
+            fits = fits and state[name].is_contiguous()
     return fits
 
 

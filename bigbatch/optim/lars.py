@@ -15,7 +15,7 @@ from bigbatch.optim._layerwise import Group, ScaledMomentum, one_of
 
 class Config(parts.Config):
     """The paper's η = .001 goes with rates of 2 to 40 for every tensor. Here biases and norms take `lr` as it is and
-    would not bear that, so the default pair has the same product with a rate fit for them."""
+    would not bear that, so the default pair has the product of the paper's smallest rate, with a rate fit for them."""
 
     lr: float = Field(0.1, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -33,7 +33,7 @@ def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> 
     return LARS(named_parameters, **config.model_dump(exclude={"name"}))
 
 
-def local_rate(weight_norm: float, gradient_norm: float, *, trust: float, weight_decay: float, eps: float) -> float:
+def local_rate(weight_norm: float, gradient_norm: float, trust: float, weight_decay: float, eps: float) -> float:
     """λ of LARS, Algorithm 1: η‖w‖ / (‖g‖ + β‖w‖).
 
     Many libraries divide by ‖g + βw‖ instead: `norm="joint"`.
@@ -109,10 +109,6 @@ class LARS(ScaledMomentum):
         return parameter, gradient
 
     def _ratio(self, group: Group, norms: Sequence[float], elements: int) -> float:
-        ratio = local_rate(
-            *norms,
-            trust=group["trust_coefficient"],
-            weight_decay=group["weight_decay"] if group["norm"] == "sum" else 0.0,
-            eps=group["eps"],
-        )
+        weight_decay = group["weight_decay"] if group["norm"] == "sum" else 0.0
+        ratio = local_rate(norms[0], norms[1], group["trust_coefficient"], weight_decay, group["eps"])
         return min(ratio, 1.0) if group["trust_clip"] else ratio
