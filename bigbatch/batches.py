@@ -109,14 +109,18 @@ class Batches:
             return len(self.kept)
         return len(self.samples(global_batch))
 
-    def next(self, progress: Progress, global_batch: int, split: Split, at_most: int | None = None) -> Batch:
-        """The batch that follows. The last one of an epoch is smaller where the batch does not divide it."""
+    def check(self, global_batch: int) -> None:
         epoch_samples = self.epoch_samples(global_batch)
         if global_batch > epoch_samples:
             raise Problem(
                 f"global_batch {global_batch} is larger than the {epoch_samples} training samples: "
                 f"use --set global_batch={epoch_samples} or less"
             )
+
+    def next(self, progress: Progress, global_batch: int, split: Split, at_most: int | None = None) -> Batch:
+        """The batch that follows. The last one of an epoch is smaller where the batch does not divide it."""
+        self.check(global_batch)
+        epoch_samples = self.epoch_samples(global_batch)
         count = min(global_batch, epoch_samples - progress.offset)
         if at_most is not None:
             count = min(count, at_most)

@@ -11,6 +11,7 @@ from torch import nn
 
 from bigbatch.batches import Split
 from bigbatch.datasets import Dataset
+from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.engines import Engine
 from bigbatch.gradient import to_model
 from bigbatch.losses import count_hits, per_sample_loss
@@ -33,11 +34,15 @@ def evaluate(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: in
 def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
     count = len(dataset.test)
-    for piece in Split(engine.ranks, micro_batch).slices(count)[engine.rank]:
-        inputs, targets = dataset.test.fetch(torch.arange(piece.start, piece.stop))
-        targets = targets.to(engine.device)
-        logits = model(to_model(inputs, model, engine.device))
-        sums += torch.stack([per_sample_loss(logits, targets).sum(), count_hits(logits, targets)])
+    pieces = Split(engine.ranks, micro_batch).slices(count)[engine.rank]
+    requests = [Request.of(torch.arange(piece.start, piece.stop)) for piece in pieces]
+    with Prefetcher(dataset.test) as prefetcher:
+        prefetcher.expect(requests)
+        for request in requests:
+            inputs, targets = prefetcher.get(request)
+            targets = targets.to(engine.device)
+            logits = model(to_model(inputs, model, engine.device))
+            sums += torch.stack([per_sample_loss(logits, targets).sum(), count_hits(logits, targets)])
     loss, right = (engine.sum(sums) / count).tolist()
     return {"test_loss": loss, "test_accuracy": right}
 

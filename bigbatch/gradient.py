@@ -16,6 +16,7 @@ from bigbatch import keyed, selectors
 from bigbatch.batches import Batch, Batches, Slice, Split
 from bigbatch.batchnorm import RunningStatistics
 from bigbatch.carried import CarriedState
+from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.engines import Engine
 from bigbatch.errors import Problem
 from bigbatch.losses import count_hits, per_sample_loss
@@ -51,6 +52,20 @@ class GlobalGradient:
         self.statistics = RunningStatistics(model, engine)
         self.carried: CarriedState | None = None
         self.cast = precision(run, engine)
+        self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
+
+    def expect(self, coming: Sequence[Batch]) -> None:
+        """Let the dataset's worker processes, where it has any, decode what will be asked for next."""
+        if self.prefetcher:
+            self.prefetcher.expect(
+                Request.of(batch.indices[piece.start : piece.stop], seed=self.run.seed, epoch=batch.epoch)
+                for batch in coming
+                for piece in batch.by_rank[self.engine.rank]
+            )
+
+    def close(self) -> None:
+        if self.prefetcher:
+            self.prefetcher.close()
 
     def of(self, batch: Batch, position: Position) -> Sums:
         """Leaves the gradient in `.grad` on every rank; returns sums over this rank's samples."""
@@ -130,7 +145,10 @@ class GlobalGradient:
     def _forward(self, batch: Batch, indices: Tensor, piece: Slice) -> tuple[Tensor, Tensor]:
         """Losses and hits of some samples; dropout depends on the step and on the micro-batch's place alone."""
         samples = self.batches.samples(batch.global_batch)
-        inputs, targets = samples.fetch(indices, seed=self.run.seed, epoch=batch.epoch)
+        if self.prefetcher:
+            inputs, targets = self.prefetcher.get(Request.of(indices, seed=self.run.seed, epoch=batch.epoch))
+        else:
+            inputs, targets = samples.fetch(indices, seed=self.run.seed, epoch=batch.epoch)
         inputs, targets = to_model(inputs, self.model, self.engine.device), targets.to(self.engine.device)
         keyed.seed_torch(self.run.seed, batch.after.step, piece.start, keyed.DROPOUT)
         with self.cast():

@@ -131,6 +131,8 @@ class Training:
         self.started = time.perf_counter()
         carried = self._restore()
         self.global_batch = self._next_global_batch()
+        self.batches.check(batch_sizes.largest(run.global_batch))
+        schedules.check(run, self.clock.total_epochs(self.global_batch))
         self.gradient = GlobalGradient(run, self.batches, self.model, engine)
         if carried is not None:
             self.gradient.carried = CarriedState(self.global_batch)
@@ -172,6 +174,8 @@ class Training:
         self.global_batch = self._next_global_batch()
         left = self.clock.samples_left(self.progress, self.global_batch)
         batch = self.batches.next(self.progress, self.global_batch, self.split, left)
+        if self.dataset.train.lazy:
+            self.gradient.expect([batch, self.batches.next(batch.after, self.global_batch, self.split)])
         position = self.clock.position(self.progress, self.global_batch, batch.count)
         rate = schedules.rate(position, self.run)
         for group in self.optimizer.param_groups:
@@ -228,6 +232,7 @@ class Training:
             raise Problem(failure)
 
     def close(self) -> None:
+        self.gradient.close()
         self.display.close()
         if self.metrics:
             self.metrics.close()

@@ -52,12 +52,14 @@ class DDP:
 
     def wrap(self, model: nn.Module) -> nn.Module:
         model_mb = sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
+        # BatchNorm's statistics are gathered by batchnorm.py
+        no_buffers: dict[str, Any] = {_SYNC_BUFFERS: False}
         wrapped = DistributedDataParallel(
             model,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             gradient_as_bucket_view=True,
             bucket_cap_mb=self.config.bucket_mb or min(25.0, max(model_mb / 4, 0.05)),
-            **{_SYNC_BUFFERS: False},  # BatchNorm's statistics are gathered by batchnorm.py
+            **no_buffers,
         )
         wrapped.register_comm_hook(None, _sum_bucket)
         return wrapped
