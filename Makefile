@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-realdata test-slow format clean
+.PHONY: demo test test-realdata test-slow bench-optim format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -20,12 +20,17 @@ test-realdata: .venv/installed-dev
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
 
+# The peers come without what they depend on (torch is there), into a folder that nothing else sees.
+bench-optim: .venv/installed
+	$(BIN)/pip install --quiet --no-deps --upgrade --target .bench-peers -r benchmarks/requirements.txt
+	PYTHONPATH=.bench-peers $(BIN)/python benchmarks/optim_step.py
+
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .bench-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # Stamps, so that an unchanged project is not installed again. torch comes first and alone: named by another package
 # before it is there, it would be taken in a build with gigabytes for GPUs.

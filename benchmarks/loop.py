@@ -24,7 +24,7 @@ import synthetic
 from bigbatch import engines, models, parts
 from bigbatch.results import Folder
 from bigbatch.run import Run
-from bigbatch.train import Training
+from bigbatch.training import Training
 
 ROUNDS = 9
 BATCH = 512
@@ -86,7 +86,7 @@ def main() -> None:
                     seconds[name].append(time.process_time() - started)
     for name, times in seconds.items():
         print(
-            f"{name:10}  {min(times):.3f} s best, {statistics.median(times):.3f} s median CPU time an epoch (n={ROUNDS})"
+            f"{name:10}  CPU seconds an epoch: {min(times):.3f} best, {statistics.median(times):.3f} median, n={ROUNDS}"
         )
     best = min(seconds["bigbatch"]) / min(seconds["bare loop"])
     median = statistics.median(

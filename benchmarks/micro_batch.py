@@ -59,9 +59,8 @@ def main() -> None:
             best[size] = max(best.get(size, 0.0), samples_per_second(size))
     for size, speed in best.items():
         print(f"micro-batch {size:5}  {speed:8,.0f} samples/s{'  <- auto' if size == chosen else ''}")
-    print(
-        f"auto over the best fixed micro-batch ({max(best, key=best.__getitem__)}): {best[chosen] / max(best.values()):.3f}"
-    )
+    fastest = max(best, key=best.__getitem__)
+    print(f"auto over the best fixed micro-batch ({fastest}): {best[chosen] / best[fastest]:.3f}")
 
 
 if __name__ == "__main__":

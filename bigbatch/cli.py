@@ -56,10 +56,11 @@ def train(
 
     An unfinished run goes on from its last checkpoint; a finished one is not run again.
     """
-    from bigbatch.launch import described, run_here_or_under_torchrun
+    from bigbatch.launch import on_ranks, run_here_or_under_torchrun
+    from bigbatch.recipes import described
     from bigbatch.results import Folder
 
-    run = described(recipe, settings or [], ranks)
+    run = on_ranks(described(recipe, settings or []), ranks)
     folder = Folder(runs_dir / run.folder_name)
     return run_here_or_under_torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet)
 
@@ -81,6 +82,26 @@ def resume(
     return run_here_or_under_torchrun(
         on_ranks(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet
     )
+
+
+@app.command
+def schedule(
+    recipe: str,
+    *,
+    settings: Settings = None,
+    plot: Annotated[Path | None, Parameter(help="also draw it into this file (.png, .svg or .pdf)")] = None,
+    points: Annotated[int, Parameter(help="rows to print")] = 20,
+) -> int:
+    """Print, and draw, the rate and the global batch of a recipe over its epochs, without training anything."""
+    from bigbatch.plan import draw, show
+    from bigbatch.recipes import described
+
+    run = described(recipe, settings or [])
+    show(run, points)
+    if plot:
+        draw(run, plot)
+        print(plot)
+    return DONE
 
 
 @app.command(name="list")

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from bigbatch.recipes import digits
 from bigbatch.run import Run
-from bigbatch.train import train
+from bigbatch.training import train
 
 _TIMES = 32
 

@@ -91,6 +91,13 @@ class GlobalGradient:
             self.carried = None
         return sums
 
+    def loss(self, batch: Batch) -> Tensor:
+        """The batch's mean loss with its whole graph, for optimizers that differentiate it by themselves."""
+        own = batch.by_rank[self.engine.rank]
+        with self.statistics.unchanged():
+            pieces = [self._forward(batch, batch.indices[piece.start : piece.stop], piece)[0].sum() for piece in own]
+        return torch.stack(pieces).sum() / batch.count
+
     def _of_selected(self, batch: Batch, position: Position) -> Sums:
         """Losses first, then weights, then a backward pass over the samples that have one."""
         own = batch.by_rank[self.engine.rank]

@@ -1,18 +1,15 @@
-"""From a recipe's name to a training under way, in this process or on several ranks under torchrun."""
+"""A training under way, in this process or on several ranks under torchrun."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bigbatch import parts
 from bigbatch.cli import BROKEN, DIVERGED, DONE, STOPPED, WRONG_INPUT
 from bigbatch.display import describe
 from bigbatch.engines import ranks_started
@@ -22,19 +19,6 @@ from bigbatch.run import Run
 
 _RESTARTS = 3
 POST_BOX = "BIGBATCH_POST_BOX"
-
-
-def described(recipe: str, settings: Iterable[str], ranks: int) -> Run:
-    """The run that a recipe, its settings and the number of ranks describe."""
-    if recipe.endswith(".json"):
-        try:
-            about = json.loads(Path(recipe).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise Problem(f"{recipe} cannot be read as a run ({error}): give a run.json or a recipe's name") from error
-        run = Run(**about.get("run", about))
-    else:
-        run = parts.find("recipes", recipe).run()
-    return on_ranks(run.with_settings(settings), ranks)
 
 
 def on_ranks(run: Run, ranks: int) -> Run:
@@ -55,7 +39,7 @@ def run_here_or_under_torchrun(
     """Train, say how it ended, and give the exit code that says the same."""
     if ranks > 1 and ranks_started() == 1:
         return _torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet)
-    from bigbatch.train import train
+    from bigbatch.training import train
 
     finished_before = folder.status in ("done", "diverged") and not fresh
     summary = train(

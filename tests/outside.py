@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bigbatch.run import Run
 from bigbatch.recipes import digits
+from bigbatch.run import Run
 
 
 class Net(nn.Module):

@@ -78,7 +78,7 @@ def test_state_with_code_in_it_is_not_executed(tmp_path):
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["sha256"]["state.pt"] = checkpoint._sha256(path / "state.pt")
     (path / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(Exception, match="[Ww]eights.only"):
+    with pytest.raises(Exception, match=r"[Ww]eights.only"):
         checkpoint.load(tmp_path, "aaaa")
 
 

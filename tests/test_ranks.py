@@ -12,7 +12,7 @@ import torch
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch.results import Folder
-from bigbatch.train import train
+from bigbatch.training import train
 
 NET = {"name": "outside:Net", "dropout": 0.0}  # BatchNorm; dropout's masks depend on the micro-batch
 
@@ -81,10 +81,16 @@ def test_the_launcher_passes_a_signal_on(tmp_path):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"global_batch": 255}, "global_batch 255 does not divide over 2 ranks: use another number of ranks, or --set global_batch=254"),
-        ({"model": NET, "global_batch": 128, "micro_batch": 128}, "leaves a rank of 2 without work: use --set batchnorm_group=64"),
+        (
+            {"global_batch": 255},
+            "global_batch 255 does not divide over 2 ranks: use another number of ranks, or --set global_batch=254",
+        ),
+        (
+            {"model": NET, "global_batch": 128, "micro_batch": 128},
+            "leaves a rank of 2 without work: use --set batchnorm_group=64",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_input_on_two_ranks_is_said_once_without_a_traceback(tmp_path, fields, sentence):
     done, folder = on_two_ranks(small_run(**fields), tmp_path, expect=2)
     assert done.stderr.count(sentence) == 1

@@ -89,3 +89,13 @@ def test_every_recipe_is_a_complete_run(name):
     run = parts.find("recipes", name).run()
     assert isinstance(run, Run)
     assert Run.from_json(run.to_json()) == run
+
+
+def test_the_package_offers_train_before_and_after_its_modules_are_imported():
+    code = (
+        "import sys, bigbatch; assert 'torch' not in sys.modules\n"
+        "import bigbatch.training\nassert callable(bigbatch.train) and bigbatch.Run.__name__ == 'Run'\n"
+        "from bigbatch import train; assert train is bigbatch.training.train"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

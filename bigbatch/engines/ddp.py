@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from bigbatch import parts
 from bigbatch.errors import Problem
 
-
 # torch renamed it and warns of the old name
 _SYNC_BUFFERS = next(
     name

@@ -1,1 +1,22 @@
 """Recipes: complete trainings, ready to run. A part offers `run() -> Run`; `--set` changes any field of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from bigbatch import parts
+from bigbatch.errors import Problem
+from bigbatch.run import Run
+
+
+def described(recipe: str, settings: Iterable[str] = ()) -> Run:
+    """The run behind a recipe's name, `mypkg.mod:function` or a run.json, with settings applied."""
+    if not recipe.endswith(".json"):
+        return parts.find("recipes", recipe).run().with_settings(settings)
+    try:
+        about = json.loads(Path(recipe).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Problem(f"{recipe} cannot be read as a run ({error}): give a run.json or a recipe's name") from error
+    return Run(**about.get("run", about)).with_settings(settings)

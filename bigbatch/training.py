@@ -8,6 +8,7 @@ import math
 import time
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,12 @@ class Training:
         weights = torch.float64 if run.dtype == "float64" else torch.float32
         self.model = models.build(run.model, self.dataset).to(engine.device, weights)
         self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
+        self.needs_closure = getattr(self.optimizer, "needs_closure", False)  # it differentiates the loss by itself
+        if self.needs_closure and (engine.ranks > 1 or run.selector.name != "all"):
+            raise Problem(
+                f"optimizer '{run.optimizer.name}' with these options differentiates the whole batch's loss twice, "
+                f"in one process and for all samples: use --ranks 1 and --set selector=all"
+            )
         self.probes = probes.Probes(run.probes)
 
         self.progress = Progress()
@@ -200,7 +207,10 @@ class Training:
             self._record(row | {"train_loss": None, "diverged": True})
             raise Diverged
         found = self.probes.measure(self, position)
-        self.optimizer.step()
+        if self.needs_closure:
+            self.optimizer.step(partial(self.gradient.loss, batch))  # type: ignore[arg-type]
+        else:
+            self.optimizer.step()
 
         self.progress = batch.after
         self.epoch_loss_sum += loss_sum

@@ -12,7 +12,7 @@ from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch.errors import Problem
 from bigbatch.results import Folder
-from bigbatch.train import train
+from bigbatch.training import train
 
 NET = {"name": "outside:Net", "dropout": 0.2}  # with dropout and BatchNorm
 
