@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,29 @@ class Sums:
         self.kept += kept
 
 
+class MicroGradients:
+    """The squared norm of each micro-batch's own mean gradient, taken on its way into the sum."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.counts: list[int] = []
+        self.squared_norms: list[float] = []
+
+    @contextmanager
+    def of(self, count: int, batch_count: int) -> Iterator[None]:
+        """Around the backward pass of `count` samples whose losses are divided by `batch_count`."""
+        before = [None if p.grad is None else p.grad.clone() for p in self.parameters]
+        yield
+        added = [
+            p.grad if old is None else p.grad - old
+            for p, old in zip(self.parameters, before, strict=True)
+            if p.grad is not None
+        ]
+        norms = torch.stack(torch._foreach_norm(added, dtype=torch.float64))
+        self.counts.append(count)
+        self.squared_norms.append(float(norms.square().sum()) * (batch_count / count) ** 2)
+
+
 class GlobalGradient:
     """Forward and backward over one rank's micro-batches; gradients meet once a global batch."""
 
@@ -51,6 +74,7 @@ class GlobalGradient:
         self.wrapped = engine.wrap(model)
         self.statistics = RunningStatistics(model, engine)
         self.carried: CarriedState | None = None
+        self.micro_gradients: MicroGradients | None = None  # set where a probe wants to see them
         self.cast = precision(run, engine)
         self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
 
@@ -79,13 +103,16 @@ class GlobalGradient:
         own = batch.by_rank[self.engine.rank]
         sums = Sums()
         with self.statistics.over(len(own), batch.micro_batches):
+            # gradients travel with the last backward pass, unless a rank has none or each one is looked at by itself
+            with_backward = batch.every_rank_has_work and self.micro_gradients is None
             for piece in own:
-                sends = piece is own[-1] and batch.every_rank_has_work
+                sends = with_backward and piece is own[-1]
                 with nullcontext() if sends else self.engine.accumulating(self.wrapped):
                     losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
-                    (losses.sum() / batch.count).backward()
+                    with self.micro_gradients.of(piece.count, batch.count) if self.micro_gradients else nullcontext():
+                        (losses.sum() / batch.count).backward()
                 sums.add(losses, hits, piece.count)
-            if not batch.every_rank_has_work:
+            if not with_backward:
                 self.engine.sum_gradients(self.model)
         if batch.epoch_ends:
             self.carried = None

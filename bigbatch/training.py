@@ -33,7 +33,7 @@ from bigbatch.clock import Clock
 from bigbatch.engines import Engine
 from bigbatch.errors import Diverged, Problem, Stopped
 from bigbatch.evaluate import evaluate
-from bigbatch.gradient import GlobalGradient
+from bigbatch.gradient import GlobalGradient, MicroGradients
 from bigbatch.micro_batch import peak_rss_bytes
 from bigbatch.position import Position
 from bigbatch.results import Folder, MetricsWriter
@@ -189,6 +189,9 @@ class Training:
             group["lr"] = rate
 
         self.optimizer.zero_grad(set_to_none=True)
+        self.gradient.micro_gradients = (
+            MicroGradients(self.model) if self.probes.see_micro_gradients(position) else None
+        )
         sums = self.gradient.of(batch, position)
         totals = torch.tensor([float(sums.loss), float(sums.hits), sums.kept, stop, save], dtype=torch.float64)
         loss_sum, hits, kept, stop, save = self.engine.sum(totals.to(self.engine.device)).tolist()

@@ -18,7 +18,7 @@ OPTIONS = {
     "increase": {"start": 32, "maximum": 256, "decay": {"kind": "multi_step", "at_epochs": [2, 4]}},
     "noise_scale": {"start": 64, "minimum": 32, "maximum": 512},
 }
-HISTORY = [{"epoch": epoch / 2, "train_loss": 1.0, "noise_scale": 100.0 * epoch} for epoch in range(12)]
+HISTORY = [{"epoch": epoch / 2, "train_loss": 1.0, "noise_scale": {"whole": 100.0 * epoch}} for epoch in range(12)]
 
 
 def config_of(name: str) -> parts.Config:

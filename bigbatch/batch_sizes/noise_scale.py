@@ -12,7 +12,7 @@ from bigbatch.position import Position
 
 
 class Config(parts.Config):
-    """The metrics rows have `epoch`, a fraction within it, and, now and then, `noise_scale`: have a probe write it."""
+    """Needs the probe `noise_scale`, whose rows it goes by."""
 
     start: int = Field(gt=0)
     minimum: int = Field(gt=0)
@@ -36,7 +36,7 @@ def at(position: Position, history: History, config: Config) -> int:
     """
     decided_at_epochs = floor(position.epochs / config.every_epochs) * config.every_epochs
     for row in reversed(history):
-        scale = row.get("noise_scale")
+        scale = row.get("noise_scale", {}).get("whole")
         # no finite positive value: the gradient was lost in the noise, nothing to go by
         if scale is not None and isfinite(scale) and scale > 0 and row["epoch"] <= decided_at_epochs:
             return _rounded(scale, config)

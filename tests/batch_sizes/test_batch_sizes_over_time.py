@@ -125,15 +125,15 @@ def test_noise_scale_starts_without_a_measurement():
 
 def test_noise_scale_decides_every_second_epoch_and_looks_no_further():
     history = [
-        {"epoch": 0.5, "noise_scale": 200.0},  # log2 7.64: 256
-        {"epoch": 2.5, "noise_scale": 500.0},
-        {"epoch": 3.5, "noise_scale": 90.0},  # log2 6.49: 64
+        {"epoch": 0.5, "noise_scale": {"whole": 200.0}},  # log2 7.64: 256
+        {"epoch": 2.5, "noise_scale": {"whole": 500.0}},
+        {"epoch": 3.5, "noise_scale": {"whole": 90.0}},  # log2 6.49: 64
     ]
     assert [batch_at(epochs, NOISE, history) for epochs in (0.6, 1.9, 2, 3.9, 4, 9)] == [64, 64, 256, 256, 64, 64]
 
 
 def test_noise_scale_decides_alike_from_a_longer_history():
-    history = [{"epoch": epoch / 4, "noise_scale": 50.0 * (epoch + 1)} for epoch in range(40)]
+    history = [{"epoch": epoch / 4, "noise_scale": {"whole": 50.0 * (epoch + 1)}} for epoch in range(40)]
     for epochs in (0.0, 2.1, 5.3, 8.0):
         so_far = [row for row in history if row["epoch"] <= epochs]
         assert batch_at(epochs, NOISE, so_far) == batch_at(epochs, NOISE, history)
@@ -141,12 +141,12 @@ def test_noise_scale_decides_alike_from_a_longer_history():
 
 @pytest.mark.parametrize(("scale", "expected"), [(1e-3, 32), (1e9, 1024), (91.0, 128), (90.0, 64)])
 def test_noise_scale_is_rounded_to_a_power_of_two_within_bounds(scale, expected):
-    assert batch_at(2, NOISE, [{"epoch": 1.0, "noise_scale": scale}]) == expected
+    assert batch_at(2, NOISE, [{"epoch": 1.0, "noise_scale": {"whole": scale}}]) == expected
 
 
 @pytest.mark.parametrize("scale", [None, float("nan"), float("inf"), -433.0, 0.0])
 def test_an_estimate_lost_in_the_noise_is_passed_over(scale):
-    history = [{"epoch": 0.5, "noise_scale": 512.0}, {"epoch": 1.0, "noise_scale": scale}]
+    history = [{"epoch": 0.5, "noise_scale": {"whole": 512.0}}, {"epoch": 1.0, "noise_scale": {"whole": scale}}]
     assert batch_at(2, NOISE, history) == 512
 
 
