@@ -1,0 +1,100 @@
+"""DBSCAN's noise (Ester et al. 1996) for every eps at once.
+
+For a fixed min_samples m a point p is noise exactly when eps < eps*(p), where
+
+    eps*(p) = min over p's m nearest neighbours q, p among them, of max(d(p, q), core_m(q))
+
+and core_m(q) is the distance from q to its m-th nearest neighbour, q being its own first. Farther q need no look:
+p itself offers core_m(p), which is no more than their distance. A fraction to drop is then a quantile of eps*.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbatch.filters._library import library
+
+_TREE_DIMENSIONS = 15  # above, a tree looks at every point anyway; scikit-learn draws the line here too
+
+Floats = NDArray[np.float64]
+
+
+def eps_star(points: NDArray[np.floating], min_samples: int) -> Floats:
+    """The smallest eps at which each point is not noise; infinite where there are fewer points than min_samples."""
+    points = np.ascontiguousarray(points, np.float64)
+    if len(points) < min_samples:
+        return np.full(len(points), np.inf)
+    neighbours, squared = _nearest(points, min_samples)
+    return _smallest_eps(_reachable(neighbours, squared))
+
+
+def eps_star_for_each(points: NDArray[np.floating], most_samples: int) -> Floats:
+    """Row m - 1 is `eps_star` for min_samples = m, for m from 1 to `most_samples`, after one search of neighbours."""
+    points = np.ascontiguousarray(points, np.float64)
+    rows = np.full((most_samples, len(points)), np.inf)
+    most = min(most_samples, len(points))
+    if most:
+        neighbours, squared = _nearest(points, most)
+        for m in range(1, most + 1):
+            rows[m - 1] = _smallest_eps(_reachable(neighbours[:, :m], squared[:, :m]))
+    return rows
+
+
+def labels(points: NDArray[np.floating], eps: float, min_samples: int) -> NDArray[np.int64]:
+    """The cluster of each point, -1 for noise: scikit-learn's DBSCAN."""
+    from sklearn.cluster import DBSCAN
+
+    positive_eps = max(eps, np.nextafter(0, 1))  # duplicates alone give an eps of zero, which scikit-learn refuses
+    return DBSCAN(eps=positive_eps, min_samples=min_samples).fit_predict(np.asarray(points, np.float64))
+
+
+def eps_that_drops(eps_star: Floats, count: int) -> float:
+    """The eps that makes `count` points noise, or as many fewer as share one eps*."""
+    return float(np.sort(eps_star)[len(eps_star) - 1 - count])
+
+
+def knee(points: NDArray[np.floating], min_samples: int) -> float:
+    """The bend of the sorted distances to the m-th neighbour: its point farthest from the chord. A hint only."""
+    points = np.ascontiguousarray(points, np.float64)
+    _, squared = _nearest(points, min_samples)
+    distances = np.sort(np.sqrt(squared[:, -1]))
+    rise = distances[-1] - distances[0]
+    if rise == 0:
+        return float(distances[0])
+    below_chord = np.linspace(0, 1, len(distances)) - (distances - distances[0]) / rise
+    return float(distances[np.argmax(below_chord)])
+
+
+def _nearest(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
+    """Each point's nearest neighbours, itself among them unless duplicates come first, and squared distances."""
+    if points.shape[1] <= _TREE_DIMENSIONS:
+        # the tree that is not balanced is built twice as fast, and copes with many duplicates
+        tree = library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
+        neighbours = tree.query(points, k=np.arange(1, count + 1))[1]
+    else:
+        from sklearn.neighbors import NearestNeighbors
+
+        search = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(points)
+        neighbours = search.kneighbors(points, return_distance=False)
+    squared = np.zeros(neighbours.shape)
+    for column in range(points.shape[1]):  # coordinate by coordinate: no [points, count, dimensions] array
+        values = points[:, column]
+        squared += np.square(values[neighbours] - values[:, None])
+    order = np.argsort(squared, axis=1, kind="stable")  # the tree's own rounding may have swapped near ties
+    return np.take_along_axis(neighbours, order, 1), np.take_along_axis(squared, order, 1)
+
+
+def _reachable(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
+    """Squared eps*: core(p), or less by way of a neighbour."""
+    core = squared[:, -1]
+    best = core.copy()
+    for near, distance in zip(neighbours.T, squared.T, strict=True):
+        np.minimum(best, np.maximum(distance, core[near]), out=best)
+    return best
+
+
+def _smallest_eps(squared: Floats) -> Floats:
+    """The smallest float whose square is not below: scikit-learn compares squares, and roots are rounded."""
+    root = np.sqrt(squared)
+    return np.where(np.square(root) < squared, np.nextafter(root, np.inf), root)
