@@ -23,7 +23,9 @@ class CarriedState:
         """The state of a micro-batch's streams; None at the start of an epoch."""
         if self._whole is None:
             return None
-        return tuple(tensor[:, piece.start : piece.stop].contiguous() for tensor in self._whole)
+        # a copy: `put` writes into the whole while the backward pass still needs what was taken
+        own = (tensor[:, piece.start : piece.stop] for tensor in self._whole)
+        return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in own)
 
     def put(self, piece: Slice, state: State) -> None:
         if self._whole is None:

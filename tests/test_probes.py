@@ -81,7 +81,7 @@ def test_the_batch_follows_the_noise_and_a_resume_does_not_disturb_it(tmp_path):
         "name": "outside:DyingSGD",
         "lr": 0.1,
         "marker": str(tmp_path / "died"),
-        "at_step": 40,
+        "at_step": 25,
         "signal_number": 15,
     }
     run = small_run(global_batch=follows, micro_batch=16, probes=[NOISE], epochs=4, optimizer=optimizer)

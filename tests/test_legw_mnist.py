@@ -1,0 +1,24 @@
+"""The LEGW paper's MNIST LSTM on the real images: one epoch at both ends of its range, nothing retuned."""
+
+from __future__ import annotations
+
+import pytest
+
+from bigbatch import parts
+from bigbatch.results import Folder
+from bigbatch.training import train
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("global_batch", "at_least"), [(128, 0.9), (8192, 0.15)])
+def test_one_epoch_does_not_diverge(tmp_path, global_batch, at_least):
+    # 8192: the schedule is that of 25 epochs, whose first is all warm-up and has 8 steps
+    recipe = parts.find("recipes", "legw_mnist").run()
+    steps = -(-60_000 // global_batch)
+    run = recipe.with_settings([f"global_batch={global_batch}", "micro_batch=256"])
+    first_epoch = run.with_settings([f"steps={steps}", "schedule.warmup_epochs=0.0156"])
+    folder = Folder(tmp_path / first_epoch.folder_name)
+    summary = train(first_epoch, runs_dir=tmp_path)
+    assert folder.status == "done"
+    assert summary["diverged_at_step"] is None
+    assert summary["test_accuracy"] > at_least

@@ -1,0 +1,140 @@
+"""Text trains with carried state: through micro-batches, a stop in the middle of an epoch, and two ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from small import bigbatch, final_weights, same_bits, small_run, write_run
+
+from bigbatch import datasets, keyed, models, parts
+from bigbatch.batches import Slice
+from bigbatch.carried import CarriedState
+from bigbatch.errors import Problem, Stopped
+from bigbatch.results import Folder
+from bigbatch.training import train
+
+
+@pytest.fixture
+def text(tmp_path):
+    """A made-up language in the layout of the Penn Treebank: each line counts on from a number of its own."""
+    folder = tmp_path / "data" / "ptb"
+    folder.mkdir(parents=True)
+    words = [f"w{n}" for n in range(12)]
+    for name, lines in (("train", 150), ("valid", 10), ("test", 40)):
+        starts = keyed.integers(12, len(name), np.arange(lines))
+        rows = [" ".join([words[(start + n) % 12] for n in range(12)] + ["<unk>"]) for start in starts]
+        (folder / f"ptb.{name}.txt").write_text("\n".join(rows) + "\n")
+    return tmp_path / "data"
+
+
+def text_run(**fields):
+    return small_run(
+        **(
+            {
+                "dataset": {"name": "ptb", "steps": 5, "official": False},
+                "model": {"name": "lstm_words", "embedding": 8, "hidden": 8, "layers": 2},
+                "global_batch": 12,
+                "micro_batch": 12,
+                "optimizer": {"name": "momentum", "lr": 0.5},
+                "dtype": "float64",
+            }
+            | fields
+        )
+    )
+
+
+def trained(run, runs_dir, text):
+    train(run, runs_dir=runs_dir, data_dir=text)
+    return Folder(runs_dir / run.folder_name)
+
+
+def test_perplexity_falls(tmp_path, text):
+    folder = trained(text_run(epochs=8, optimizer={"name": "adam", "lr": 0.03}), tmp_path, text)
+    perplexities = [row["test_perplexity"] for row in folder.metrics() if "test_perplexity" in row]
+    assert perplexities[-1] < perplexities[0] / 2
+    assert folder.summary()["test_perplexity"] == perplexities[-1]
+
+
+def test_state_is_carried_as_in_one_long_sequence(tmp_path, text):
+    """The losses of an epoch at a rate of almost nothing are those of whole streams read at once."""
+    run = text_run(optimizer={"name": "sgd", "lr": 1e-300}, epochs=1, micro_batch=4)
+    rows = [row for row in trained(run, tmp_path, text).metrics() if "rate" in row]
+    dataset = datasets.load(run.dataset, text)
+    keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+    model = models.build(run.model, dataset).double()
+    windows = dataset.train.arranged(12)
+    steps = len(windows) // 12
+    fetched = [windows.fetch(torch.arange(12 * step, 12 * step + 12)) for step in range(steps)]
+    inputs, targets = (torch.cat([pair[i] for pair in fetched], dim=1) for i in (0, 1))
+    logits, _ = model(inputs)
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+    expected = losses.view(12, steps, 5).mean(dim=(0, 2))
+    assert [row["train_loss"] for row in rows] == pytest.approx(expected.tolist())
+
+
+def test_micro_batches_change_nothing(tmp_path, text):
+    whole = final_weights(trained(text_run(), tmp_path, text))
+    for micro in (5, 1):
+        split = final_weights(trained(text_run(micro_batch=micro), tmp_path, text))
+        assert all(torch.allclose(whole[name], split[name], atol=1e-10) for name in whole)
+
+
+def test_a_stop_in_an_epoch_keeps_the_carried_state(tmp_path, text):
+    dies = {"name": "outside:DyingSGD", "lr": 0.5, "marker": str(tmp_path / "died"), "at_step": 17, "signal_number": 15}
+    run = text_run(optimizer=dies, micro_batch=5)
+    with pytest.raises(Stopped):
+        train(run, runs_dir=tmp_path, data_dir=text)
+    resumed = trained(run, tmp_path, text)
+    assert same_bits(final_weights(resumed), final_weights(trained(run, tmp_path / "whole", text)))
+
+
+def test_two_ranks_stopped_in_an_epoch_and_one_process_going_on_give_the_same(tmp_path, text):
+    dies = {"name": "outside:DyingSGD", "lr": 0.5, "marker": str(tmp_path / "died"), "at_step": 17, "signal_number": 15}
+    run = text_run(optimizer=dies)
+    ranks = Folder(tmp_path / run.with_settings(["engine=ddp"]).folder_name)
+    arguments = ("--runs-dir", tmp_path, "--data-dir", text)
+    bigbatch("train", write_run(run, tmp_path), "--ranks", 2, *arguments, expect=75)
+    bigbatch("resume", ranks.path, "--data-dir", text)
+    alone = final_weights(trained(run, tmp_path, text))
+    resumed = final_weights(ranks)
+    assert all(torch.allclose(alone[name], resumed[name], atol=1e-10) for name in alone)
+
+
+def test_a_state_is_put_together_from_its_parts():
+    class TwoRanks:
+        def sum(self, tensor):
+            return tensor
+
+    state = CarriedState(4)
+    assert state.take(Slice(0, 2)) is None
+    state.put(Slice(2, 4), (torch.ones(1, 2, 3),))
+    (whole,) = state.gathered(TwoRanks())
+    assert whole[0, :, 0].tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"global_batch": 5000, "micro_batch": 50}, "cannot be cut into 5,000 streams of 5 steps"),
+        ({"selector": {"name": "small_loss", "discard": 0.3}}, "leaves out samples, but text is one stream"),
+        ({"filter": {"name": "random"}}, "chooses samples, but text is one stream"),
+        ({"model": "mlp"}, "mlp|image|text|language"),
+    ],
+)
+def test_what_text_cannot_do_is_one_sentence(tmp_path, text, fields, sentence):
+    with pytest.raises(Problem, match=sentence):
+        train(text_run(**fields), runs_dir=tmp_path, data_dir=text)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("global_batch", [20, 640])
+def test_the_ptb_lstm_learns_at_both_ends_of_legw(tmp_path, global_batch):
+    run = parts.find("recipes", "legw_ptb").run().with_settings([f"global_batch={global_batch}", "steps=60"])
+    run = run.with_settings(["schedule.warmup_epochs=0.001"])  # 60 steps are less than an epoch
+    folder = Folder(tmp_path / run.folder_name)
+    summary = train(run, runs_dir=tmp_path)
+    losses = [row["train_loss"] for row in folder.metrics() if "rate" in row]
+    assert folder.status == "done"
+    assert losses[-1] < losses[0] - 1
+    assert summary["test_perplexity"] < 10_000
