@@ -10,9 +10,9 @@ from bigbatch.training import train
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize(("global_batch", "at_least"), [(128, 0.9), (8192, 0.15)])
-def test_one_epoch_does_not_diverge(tmp_path, global_batch, at_least):
-    # 8192: the schedule is that of 25 epochs, whose first is all warm-up and has 8 steps
+@pytest.mark.parametrize(("global_batch", "loss_at_most"), [(128, 0.5), (8192, 2.1)])
+def test_one_epoch_does_not_diverge(tmp_path, global_batch, loss_at_most):
+    # 8192: an epoch has 8 steps, all of them warm-up; the loss begins at ln 10 = 2.30
     recipe = parts.find("recipes", "legw_mnist").run()
     steps = -(-60_000 // global_batch)
     run = recipe.with_settings([f"global_batch={global_batch}", "micro_batch=256"])
@@ -21,4 +21,4 @@ def test_one_epoch_does_not_diverge(tmp_path, global_batch, at_least):
     summary = train(first_epoch, runs_dir=tmp_path)
     assert folder.status == "done"
     assert summary["diverged_at_step"] is None
-    assert summary["test_accuracy"] > at_least
+    assert [row["train_loss"] for row in folder.metrics() if "rate" in row][-1] < loss_at_most

@@ -128,13 +128,13 @@ def test_what_text_cannot_do_is_one_sentence(tmp_path, text, fields, sentence):
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("global_batch", [20, 640])
-def test_the_ptb_lstm_learns_at_both_ends_of_legw(tmp_path, global_batch):
-    run = parts.find("recipes", "legw_ptb").run().with_settings([f"global_batch={global_batch}", "steps=60"])
-    run = run.with_settings(["schedule.warmup_epochs=0.001"])  # 60 steps are less than an epoch
+@pytest.mark.parametrize(("global_batch", "steps", "fall"), [(20, 60, 1.0), (640, 8, 0.2)])
+def test_the_ptb_lstm_learns_at_both_ends_of_legw(tmp_path, global_batch, steps, fall):
+    run = parts.find("recipes", "legw_ptb").run().with_settings([f"global_batch={global_batch}", f"steps={steps}"])
+    run = run.with_settings(["schedule.warmup_epochs=0.001"])  # so few steps are less than an epoch
     folder = Folder(tmp_path / run.folder_name)
     summary = train(run, runs_dir=tmp_path)
     losses = [row["train_loss"] for row in folder.metrics() if "rate" in row]
     assert folder.status == "done"
-    assert losses[-1] < losses[0] - 1
+    assert losses[-1] < losses[0] - fall
     assert summary["test_perplexity"] < 10_000
