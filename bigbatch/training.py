@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -88,13 +88,10 @@ def _recorded(
                 summary = training.to_the_end(stop_request, checkpoint_minutes)
             finally:
                 training.close()
-    except Stopped:
-        if book:
-            book.status = "stopped"
-        raise
     except BaseException as error:
-        if book:
-            book.status = "failed"
+        with suppress(Problem):  # on a full disk not even this can be written, and the error at hand says why
+            if book:
+                book.status = "stopped" if isinstance(error, Stopped) else "failed"
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise Problem(
                 f"{folder.path} could not be written ({error.strerror}): free space there, "

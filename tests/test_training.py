@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch.errors import Problem
@@ -172,3 +176,51 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, fields, sentence):
     with pytest.raises(Problem, match=sentence) as caught:
         train(small_run(**fields), runs_dir=tmp_path)
     assert "\n" not in str(caught.value)
+
+
+LIMITED = """
+import resource, signal, sys
+from bigbatch.cli import main
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]),) * 2)
+main(sys.argv[2:])
+"""
+
+
+def test_a_full_disk_ends_the_run_in_one_sentence_and_it_goes_on_later(tmp_path, monkeypatch):
+    """A limit on file size fails the writing of a larger checkpoint in its middle, as a full disk does."""
+    monkeypatch.chdir(tmp_path)  # no repository here whose diff would make run.json large
+    run = small_run(model={"name": "mlp", "hidden": [64]})
+    path, folder = write_run(run, tmp_path), Folder(tmp_path / "runs" / run.folder_name)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "18000", "train", str(path), "--quiet"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "the checkpoint of step 6 could not be written (" in done.stderr
+    assert f"then 'bigbatch resume {Path('runs') / run.folder_name}'" in done.stderr
+    assert folder.status == "failed"
+    assert list(folder.checkpoints.iterdir()) == []
+    bigbatch("resume", folder.path)
+    assert folder.status == "done"
+
+
+def test_an_image_folder_trains_with_worker_processes(tmp_path):
+    for split, count in (("train", 12), ("val", 4)):
+        for label, shade in (("dark", 40), ("light", 210)):
+            (tmp_path / "images" / split / label).mkdir(parents=True)
+            for number in range(count):
+                picture = Image.new("RGB", (12, 10 + number % 3), (shade + number, shade, shade))
+                picture.save(tmp_path / "images" / split / label / f"{number}.png")
+    images = {"name": "imagefolder", "folder": str(tmp_path / "images"), "size": 8, "resize": 8, "workers": 2}
+    run = small_run(dataset=images, global_batch=8, micro_batch=4, epochs=4, optimizer={"name": "momentum", "lr": 0.02})
+    bigbatch("train", write_run(run, tmp_path), "--runs-dir", tmp_path / "with")
+    with_workers = Folder(tmp_path / "with" / run.folder_name)
+    assert with_workers.summary()["test_accuracy"] == 1.0
+    alone = run.with_settings(["dataset.workers=0"])
+    _, without = trained(alone, tmp_path / "without")
+    assert same_bits(final_weights(with_workers), final_weights(without))

@@ -180,11 +180,12 @@ class Prefetcher:
 
 
 def _worker_count(samples: Samples, workers: int | None) -> int:
-    """As many as given, else as many as the set asks for, else one a core."""
+    """As many as given, else as many as the set asks for, else one a core, divided over this machine's ranks."""
     wanted = workers if workers is not None else getattr(samples, "workers", None)
     if wanted is not None:
         return wanted
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
 
 
 def _start(samples: Samples) -> _Worker:
