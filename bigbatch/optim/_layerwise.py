@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -25,14 +26,17 @@ from torch.optim import Optimizer
 
 from bigbatch import layers
 
-# Below this a call costs more than its arithmetic: equally shaped tensors then go as the rows of one matrix ...
+# Below this a call costs more than its arithmetic: equally shaped tensors are then measured as the rows of a matrix ...
 ROW_ELEMENTS = 1 << 13
-# ... which stays in the cache.
-BITE_ELEMENTS = 1 << 18
+# ... which stays in the cache, and in memory that the allocator keeps: fresh pages would cost more than is saved.
+BITE_ELEMENTS = 1 << 16
 # torch 2.13's fused SGD kernel for the CPU leaves half-precision weights where they are
 FUSED_DTYPES = (torch.float32, torch.float64)
 Group = dict[str, Any]
 Tensors = list[Tensor] | tuple[Tensor, ...]
+# moves parameters by gradients and momentum buffers at one rate
+Kernel = Callable[[list[Tensor], list[Tensor], list[Tensor], float], None]
+_DTYPE, _IS_CPU = attrgetter("dtype"), attrgetter("is_cpu")
 
 
 class Layer:
@@ -42,16 +46,16 @@ class Layer:
 
     def __init__(self, whole: Any, gradient: Any, state: dict[str, Any], excluded: bool) -> None:
         self.whole = whole
+        self.parameter: Tensor = whole
+        self.gradient: Tensor = gradient
         self.state = state
         self.excluded = excluded
         self.norms: Sequence[float] | None = None  # known ahead of the update where ranks had to be asked
-        self.sharded = type(whole) is not Parameter and is_sharded(whole)
-        if self.sharded:
-            self.parameter: Tensor = whole.to_local()
-            self.gradient: Tensor = _local_like(gradient, whole)
-        else:
-            self.parameter = whole
-            self.gradient = gradient
+        self.sharded = False
+        if type(whole) is not Parameter and is_sharded(whole):
+            self.sharded = True
+            self.parameter = whole.to_local()
+            self.gradient = _local_like(gradient, whole)
 
     def buffer(self, name: str) -> Tensor:
         return self.state[name].to_local() if self.sharded else self.state[name]
@@ -215,38 +219,28 @@ class ScaledMomentum(LayerWise):
         return rate * self._ratio(group, found, layer.whole.numel())
 
     def _move_fused(self, group: Group, group_layers: list[Layer]) -> None:
-        """torch's SGD kernel, whose factor 1 − dampening carries each layer's rate into the momentum."""
-        # what the plain rate fits goes in one call
-        exempt: dict[torch.dtype, list[Layer]] = {}
-        scaled: list[Layer] = []
-        for layer in group_layers:
-            if layer.excluded and fits_fused(layer, "momentum_buffer"):
-                exempt.setdefault(layer.parameter.dtype, []).append(layer)
-            else:
-                scaled.append(layer)
-        one_by_one, rows = as_rows(scaled, "momentum_buffer")
-        for layer in one_by_one:
-            if fits_fused(layer, "momentum_buffer"):
-                _call_kernel(group, [layer], rate=self._rate(group, layer))
-            else:
-                self._move_plainly(group, layer)
-        for alike in exempt.values():
-            _call_kernel(group, alike, rate=_first_rate(group))
-        for alike in rows:
-            self._move_rows(group, alike)
+        move = sgd_kernel(group)
+        by_dtype, odd = split_by_fit(group_layers, "momentum_buffer")
+        for fitting in by_dtype:
+            excluded = [layer for layer in fitting if layer.excluded]
+            if excluded:  # one rate for all, so that one call moves them
+                move(*_columns(group, excluded), _first_rate(group))
+            one_by_one, rows = as_rows([layer for layer in fitting if not layer.excluded])
+            for layer in one_by_one:
+                move(*_columns(group, [layer]), self._rate(group, layer))
+            for alike in rows:
+                self._move_rows(group, alike, move)
+        for layer in odd:
+            self._move_plainly(group, layer)
 
-    def _move_rows(self, group: Group, alike: list[Layer]) -> None:
-        weights = torch.stack([layer.parameter for layer in alike])
-        steps = torch.stack([layer.gradient for layer in alike])
-        first_rate, elements = _first_rate(group), alike[0].parameter.numel()
-        rates = [
-            first_rate * self._ratio(group, found, elements) for found in self._measure_rows(group, weights, steps)
-        ]
-        column = torch.tensor(rates, dtype=steps.dtype).view(-1, *[1] * (steps.ndim - 1))
-        steps.mul_(-column if group["maximize"] else column)
-        if group["weight_decay"]:
-            steps.addcmul_(weights, column, value=group["weight_decay"])
-        _call_kernel(group, alike, steps=steps.unbind())
+    def _move_rows(self, group: Group, alike: list[Layer], move: Kernel) -> None:
+        """Measured together, because a norm's call costs more than its arithmetic; moved while still in the cache."""
+        parameters, gradients, buffers = _columns(group, alike)
+        first_rate, elements = _first_rate(group), parameters[0].numel()
+        measured = self._measure_rows(group, torch.stack(parameters), torch.stack(gradients))
+        for index, norms in enumerate(measured):
+            one = slice(index, index + 1)
+            move(parameters[one], gradients[one], buffers[one], first_rate * self._ratio(group, norms, elements))
 
     def _measure_rows(self, group: Group, weights: Tensor, gradients: Tensor) -> Iterable[Sequence[float]]:
         columns = [row_norms(tensor, self.order) for tensor in self._measured(group, weights, gradients)]
@@ -289,24 +283,33 @@ def _last_rate(group: Group) -> float:
     return float(group["lr"]) if group.get("momentum_form") == "outside" else 1.0
 
 
-def _call_kernel(group: Group, alike: list[Layer], *, rate: float | None = None, steps: Tensors | None = None) -> None:
-    """Move layers by their gradients at one rate, or by ready steps, which have rate and weight decay in them."""
-    momentum = float(group["momentum"])
-    first_rate = 1.0 if rate is None else rate
-    last_rate = _last_rate(group)
-    torch._fused_sgd_(
-        [layer.parameter for layer in alike],
-        [layer.gradient for layer in alike] if steps is None else steps,
-        [layer.buffer("momentum_buffer") for layer in alike] if momentum else [],
-        weight_decay=float(group["weight_decay"]) if steps is None else 0.0,
-        momentum=momentum,
-        # without momentum the kernel knows no dampening
-        lr=last_rate if momentum else last_rate * first_rate,
-        dampening=1.0 - first_rate if momentum else 0.0,
-        nesterov=False,
-        maximize=group["maximize"] and steps is None,
-        is_first_step=False,
-    )
+def _columns(group: Group, alike: list[Layer]) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Parameters, gradients and, where there is momentum, its buffers."""
+    buffers = [layer.buffer("momentum_buffer") for layer in alike] if group["momentum"] else []
+    return [layer.parameter for layer in alike], [layer.gradient for layer in alike], buffers
+
+
+def sgd_kernel(group: Group) -> Kernel:
+    """torch's fused SGD kernel with a group's options; its factor 1 − dampening carries a rate into the momentum."""
+    momentum, last_rate = float(group["momentum"]), _last_rate(group)
+    weight_decay, maximize = float(group["weight_decay"]), group["maximize"]
+
+    def move(parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], rate: float) -> None:
+        torch._fused_sgd_(
+            parameters,
+            gradients,
+            buffers,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            # without momentum the kernel knows no dampening
+            lr=last_rate if momentum else last_rate * rate,
+            dampening=1.0 - rate if momentum else 0.0,
+            nesterov=False,
+            maximize=maximize,
+            is_first_step=False,
+        )
+
+    return move
 
 
 def direction(group: Group, layer: Layer) -> Tensor:
@@ -406,42 +409,52 @@ def choose_path(group: Group, group_layers: Sequence[Layer]) -> str:
     """'fused', 'foreach' or 'plain', as asked for or as fits the device."""
     if group["foreach"]:
         return "foreach"
-    on_cpu = False not in [layer.parameter.is_cpu for layer in group_layers]
+    on_cpu = all(map(_IS_CPU, [layer.parameter for layer in group_layers]))
     if on_cpu and group["fused"] is not False and not group.get("nesterov"):
         return "fused"
     return "plain" if on_cpu or group["foreach"] is False else "foreach"
 
 
-def fits_fused(layer: Layer, *buffers: str) -> bool:
-    """The kernels walk memory side by side, so all tensors must be laid out alike and without gaps."""
-    parameter, gradient, state = layer.parameter, layer.gradient, layer.state
-    dtype = parameter.dtype
-    if dtype not in FUSED_DTYPES or gradient.dtype is not dtype:
-        return False
-    fits = parameter.is_contiguous() and gradient.is_contiguous()
-    for name in buffers:
-        if name in state:
-            fits = fits and state[name].is_contiguous()
-    return fits
+def fit_kernel(group_layers: Sequence[Layer], *buffers: str) -> bool:
+    """Whether one call of a fused kernel can move all these layers: one dtype and, since the kernels walk memory side
+    by side, no gaps."""
+    parameters = [layer.parameter for layer in group_layers]
+    gradients = [layer.gradient for layer in group_layers]
+    held = [layer.state[name] for name in buffers for layer in group_layers if name in layer.state]
+    dtypes = set(map(_DTYPE, parameters)).union(map(_DTYPE, gradients))
+    contiguous = all(map(Tensor.is_contiguous, [*parameters, *gradients, *held]))
+    return contiguous and len(dtypes) == 1 and dtypes.issubset(FUSED_DTYPES)
 
 
-def as_rows(group_layers: Iterable[Layer], *buffers: str) -> tuple[list[Layer], list[list[Layer]]]:
-    """Layers to move one by one, and bites of small layers of one shape and dtype that can move as one matrix."""
-    one_by_one: list[Layer] = []
-    small: dict[tuple[torch.Size, torch.dtype], list[Layer]] = {}
+def split_by_fit(group_layers: list[Layer], *buffers: str) -> tuple[list[list[Layer]], list[Layer]]:
+    """Layers that fused kernels can move, by dtype, and those that they cannot."""
+    # asked of all at once first: layer by layer the question would take as long as the norms do
+    if fit_kernel(group_layers, *buffers):
+        return [group_layers], []
+    by_dtype: dict[torch.dtype, list[Layer]] = {}
+    odd: list[Layer] = []
     for layer in group_layers:
-        parameter = layer.parameter
-        if 0 < parameter.numel() <= ROW_ELEMENTS and not layer.sharded and fits_fused(layer, *buffers):
-            small.setdefault((parameter.shape, parameter.dtype), []).append(layer)
-        else:
+        fits = fit_kernel([layer], *buffers)
+        (by_dtype.setdefault(layer.parameter.dtype, []) if fits else odd).append(layer)
+    return list(by_dtype.values()), odd
+
+
+def as_rows(group_layers: Iterable[Layer]) -> tuple[list[Layer], list[list[Layer]]]:
+    """Layers to take one by one, and bites of small layers of one shape that make one matrix."""
+    one_by_one: list[Layer] = []
+    by_shape: dict[torch.Size, list[Layer]] = {}
+    for layer in group_layers:
+        if layer.sharded:
             one_by_one.append(layer)
+        else:
+            by_shape.setdefault(layer.parameter.shape, []).append(layer)
     rows = []
-    for (shape, _), alike in small.items():
-        if len(alike) == 1:
+    for shape, alike in by_shape.items():
+        if len(alike) > 1 and 0 < shape.numel() <= ROW_ELEMENTS:
+            count = max(2, BITE_ELEMENTS // shape.numel())
+            rows += [alike[start : start + count] for start in range(0, len(alike), count)]
+        else:
             one_by_one += alike
-            continue
-        count = max(2, BITE_ELEMENTS // shape.numel())
-        rows += [alike[start : start + count] for start in range(0, len(alike), count)]
     return one_by_one, rows
 
 

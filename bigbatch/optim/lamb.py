@@ -19,12 +19,13 @@ from bigbatch.optim._layerwise import (
     alike_on_device,
     as_rows,
     choose_path,
-    fits_fused,
+    fit_kernel,
     norm,
     norms_by_sweeps,
     norms_of_shards,
     number,
     row_norms,
+    split_by_fit,
 )
 
 # a step count at which β**step is 0: the kernel then corrects nothing
@@ -151,17 +152,19 @@ def _move_sharded(sharded: list[tuple[Group, Layer, Tensor]]) -> None:
 
 
 def _move_fused(group: Group, whole: list[Layer]) -> None:
-    one_by_one, rows = as_rows(whole, "exp_avg", "exp_avg_sq")
-    # one piece of memory for all steps: fresh memory for each would cost more than the arithmetic
-    scratch: dict[torch.dtype, Tensor] = {}
-    for layer in sorted(one_by_one, key=lambda layer: -layer.parameter.numel()):
-        parameter = layer.parameter
-        space = scratch.setdefault(parameter.dtype, torch.empty(0, dtype=parameter.dtype))
-        if space.numel() < parameter.numel():
-            space = scratch[parameter.dtype] = torch.empty(parameter.numel(), dtype=parameter.dtype)
-        _apply(group, layer, _fused_step(group, layer, space[: parameter.numel()].view(parameter.shape)))
-    for alike in rows:
-        _move_rows(group, alike)
+    by_dtype, odd = split_by_fit(whole, "exp_avg", "exp_avg_sq")
+    for fitting in by_dtype:
+        one_by_one, rows = as_rows(fitting)
+        # one piece of memory for all steps: fresh memory for each would cost more than the arithmetic
+        scratch = fitting[0].parameter.new_empty(max((layer.parameter.numel() for layer in one_by_one), default=0))
+        for layer in one_by_one:
+            parameter = layer.parameter
+            step = scratch[: parameter.numel()].view(parameter.shape)
+            _apply(group, layer, _fused_step(group, layer, step))
+        for alike in rows:
+            _move_rows(group, alike)
+    for layer in odd:
+        _apply(group, layer, _plain_step(group, layer))
 
 
 def _move_rows(group: Group, alike: list[Layer]) -> None:
@@ -180,7 +183,7 @@ def _move_rows(group: Group, alike: list[Layer]) -> None:
 
 
 def _fused_step(group: Group, layer: Layer, space: Tensor | None = None) -> Tensor:
-    if not fits_fused(layer, "exp_avg", "exp_avg_sq"):
+    if not fit_kernel([layer], "exp_avg", "exp_avg_sq"):
         return _plain_step(group, layer)
     step = torch.mul(layer.parameter, -float(group["weight_decay"]), out=space)
     _call_kernel(group, [layer], [step])

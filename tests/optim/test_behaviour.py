@@ -139,6 +139,33 @@ def test_memory_layout_does_not_change_a_step(kind):
     torch.testing.assert_close(ends[1], ends[0], rtol=1e-12, atol=1e-12)
 
 
+def odd_tensors():
+    """Two dtypes, a gradient laid out unlike its weight, and more alike than are measured at once."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(80, 100)] * 19 + [(4, 3, 2, 2), (5,), (6,)]
+    weights = [nn.Parameter(torch.randn(shape, generator=generator, dtype=torch.float64)) for shape in shapes]
+    weights += [nn.Parameter(torch.randn(shape, generator=generator)) for shape in [(3, 2), (3, 2), (2,)]]
+    for weight in weights:
+        weight.grad = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    weights[19].grad = weights[19].grad.to(memory_format=torch.channels_last)
+    return weights
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_mixed_group_ends_where_each_tensor_alone_ends(kind):
+    together, alone = odd_tensors(), odd_tensors()
+    optimizer = kind(together, lr=0.1, weight_decay=0.1)
+    for _ in range(2):
+        optimizer.step()
+    for weight in alone:
+        single = kind([weight], lr=0.1, weight_decay=0.1, foreach=False, fused=False)
+        for _ in range(2):
+            single.step()
+    for found, expected in zip(together, alone, strict=True):
+        tolerance = 1e-12 if found.dtype is torch.float64 else 1e-5
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_groups_have_their_own_options(kind):
     model = small_model()
