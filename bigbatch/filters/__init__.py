@@ -1,24 +1,20 @@
-"""Filters: which training samples are kept before training. A part offers `keep(dataset, config) -> Kept`."""
+"""Filters: which training samples are kept before training. A part offers `keep(dataset, config) -> Kept`.
+
+`network` names a function here and a file of this folder: the file is imported first, so that a later import of it
+cannot put the module in the function's place.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
+from bigbatch.filters._kept import Kept
+from bigbatch.filters.network import network
 
-
-@dataclass(frozen=True)
-class Kept:
-    """What a filter decided: a score and a verdict for each training sample. The test set is never touched."""
-
-    score: Tensor  # what it was decided by; larger means sooner dropped
-    mask: Tensor  # bool, true where kept
-    info: dict[str, Any] = field(default_factory=dict)
+__all__ = ["Kept", "kept_indices", "network"]
 
 
 def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None:

@@ -10,6 +10,8 @@ p itself offers core_m(p), which is no more than their distance. A fraction to d
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,18 +22,18 @@ _TREE_DIMENSIONS = 15  # above, a tree looks at every point anyway; scikit-learn
 Floats = NDArray[np.float64]
 
 
-def eps_star(points: NDArray[np.floating], min_samples: int) -> Floats:
+def eps_star(points: NDArray[Any], min_samples: int) -> Floats:
     """The smallest eps at which each point is not noise; infinite where there are fewer points than min_samples."""
-    points = np.ascontiguousarray(points, np.float64)
+    points = _as_float64(points)
     if len(points) < min_samples:
         return np.full(len(points), np.inf)
     neighbours, squared = _nearest(points, min_samples)
     return _smallest_eps(_reachable(neighbours, squared))
 
 
-def eps_star_for_each(points: NDArray[np.floating], most_samples: int) -> Floats:
+def eps_star_for_each(points: NDArray[Any], most_samples: int) -> Floats:
     """Row m - 1 is `eps_star` for min_samples = m, for m from 1 to `most_samples`, after one search of neighbours."""
-    points = np.ascontiguousarray(points, np.float64)
+    points = _as_float64(points)
     rows = np.full((most_samples, len(points)), np.inf)
     most = min(most_samples, len(points))
     if most:
@@ -41,7 +43,7 @@ def eps_star_for_each(points: NDArray[np.floating], most_samples: int) -> Floats
     return rows
 
 
-def labels(points: NDArray[np.floating], eps: float, min_samples: int) -> NDArray[np.int64]:
+def labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int64]:
     """The cluster of each point, -1 for noise: scikit-learn's DBSCAN."""
     from sklearn.cluster import DBSCAN
 
@@ -54,9 +56,9 @@ def eps_that_drops(eps_star: Floats, count: int) -> float:
     return float(np.sort(eps_star)[len(eps_star) - 1 - count])
 
 
-def knee(points: NDArray[np.floating], min_samples: int) -> float:
+def knee(points: NDArray[Any], min_samples: int) -> float:
     """The bend of the sorted distances to the m-th neighbour: its point farthest from the chord. A hint only."""
-    points = np.ascontiguousarray(points, np.float64)
+    points = _as_float64(points)
     _, squared = _nearest(points, min_samples)
     distances = np.sort(np.sqrt(squared[:, -1]))
     rise = distances[-1] - distances[0]
@@ -64,6 +66,10 @@ def knee(points: NDArray[np.floating], min_samples: int) -> float:
         return float(distances[0])
     below_chord = np.linspace(0, 1, len(distances)) - (distances - distances[0]) / rise
     return float(distances[np.argmax(below_chord)])
+
+
+def _as_float64(points: NDArray[Any]) -> Floats:
+    return np.ascontiguousarray(points, np.float64)
 
 
 def _nearest(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:

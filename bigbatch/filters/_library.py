@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from importlib import metadata
 from typing import Any
 
 from bigbatch.errors import Problem
@@ -29,6 +30,14 @@ def library(module: str, wanted_by: str) -> Any:
         raise Problem(
             f"{wanted_by} needs {package}, which cannot be imported ({error}): pip install {package}"
         ) from error
+
+
+def version(package: str) -> str | None:
+    """None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def installed(module: str) -> bool:

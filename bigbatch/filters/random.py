@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from pydantic import Field
 
-from bigbatch import keyed, parts
+from bigbatch import keyed
 from bigbatch.datasets import Dataset
-from bigbatch.filters import Kept
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._size import Sized, drop_largest
 
 
-class Config(parts.Config):
-    drop: float = Field(0.1, ge=0, lt=1)  # the fraction dropped
-    per_class: bool = True
-    seed: int = Field(0, ge=0)
+class Config(Sized):
+    """`like` another filter's kept.npz: the same count of each class, or with per_class=false the same total."""
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    labels = dataset.train.labels
-    score = torch.from_numpy(keyed.uniform(config.seed, np.arange(len(labels))))
-    mask = torch.ones(len(labels), dtype=torch.bool)
-    groups = [labels == label for label in labels.unique()] if config.per_class else [torch.ones_like(mask)]
-    for group in groups:
-        members = group.nonzero().squeeze(1)
-        dropped = round(config.drop * len(members))
-        mask[members[score[members].argsort(descending=True, stable=True)[:dropped]]] = False
-    return Kept(score, mask, {"drop": config.drop, "per_class": config.per_class, "seed": config.seed})
+    score = torch.from_numpy(keyed.uniform(config.seed, np.arange(len(dataset.train))))
+    return Kept(score, drop_largest(score, dataset, config), {"seed": config.seed})

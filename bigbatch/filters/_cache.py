@@ -1,0 +1,80 @@
+"""What each station of the filter made, kept under the hash of all that it was made from.
+
+A changed eps finds its map, a changed perplexity its principal components, a new network nothing. Files lie below
+$XDG_CACHE_HOME/bigbatch/filters and may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+_root: ContextVar[Path | None] = ContextVar("root", default=None)
+
+
+@contextmanager
+def below(root: Path) -> Iterator[None]:
+    """Within it another folder is the cache: an empty one to compute everything again."""
+    token = _root.set(root)
+    try:
+        yield
+    finally:
+        _root.reset(token)
+
+
+def folder(station: str) -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = (_root.get() or home / "bigbatch" / "filters") / station
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def hash_of(made_from: dict[str, Any]) -> str:
+    """Of names and plain values."""
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
+
+
+def hash_of_array(array: NDArray[Any]) -> str:
+    digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
+    """Found, or made and kept. A damaged file (each array in it has a checksum) is made again."""
+    path = folder(station) / f"{hash_of(made_from)[:32]}.npz"
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        path.unlink(missing_ok=True)
+    made = make()
+    write_npz(path, made)
+    return made
+
+
+def write_npz(path: Path, content: Arrays) -> None:
+    """Under a temporary name, flushed, then renamed: a reader sees the old file, the new one, or none."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

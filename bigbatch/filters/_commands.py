@@ -1,0 +1,90 @@
+"""What `bigbatch filter` does, as functions: filter a dataset, compare results, tune the filter."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bigbatch import parts
+from bigbatch.engines import ranks_started
+from bigbatch.errors import Problem
+from bigbatch.filters import _table
+from bigbatch.filters._progress import shown
+from bigbatch.filters._rounds import in_rounds
+from bigbatch.filters._source import run_of
+
+
+def filter_dataset(
+    dataset: str,
+    *,
+    out: Path,
+    network: str | None = None,
+    filter_name: str = "network",
+    settings: Iterable[str] = (),
+    rounds: int = 1,
+    runs_dir: Path = Path("runs"),
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Filter a dataset's training samples into `out` (.npz, with a .json beside it); returns the manifest.
+
+    `network` is the folder of a run, a recipe (trained first), weights (with the setting model=NAME), a model as
+    mypkg.mod:Class, or a file of features. Settings are the filter's options, and the dataset's as dataset.NAME=VALUE.
+    """
+    out = Path(out)
+    if out.suffix != ".npz":
+        raise Problem(f"--out {out} has to end in .npz: use --out {out.with_suffix('.npz')}")
+    loud = not quiet and _first_rank()
+    with shown(loud):
+        folder = _trained_first(network, runs_dir, data_dir, quiet) if network else None
+        dataset_config, config = configured(dataset, filter_name, folder, settings)
+        manifest = in_rounds(dataset_config, config, out, rounds, runs_dir, data_dir)
+    if loud:
+        _table.show(manifest)
+    return manifest
+
+
+def configured(
+    dataset: str, filter_name: str, network: str | None, settings: Iterable[str]
+) -> tuple[parts.Config, parts.Config]:
+    """The dataset's and the filter's options. A run's own dataset brings its options: how inputs are normalised."""
+    dataset_options: dict[str, Any] = {"name": dataset}
+    run = run_of(network) if network else None
+    if run is not None and run.dataset.name == dataset:
+        dataset_options = run.dataset.model_dump(mode="json")
+    filter_options: dict[str, Any] = {"name": filter_name} | ({"network": network} if network else {})
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name:
+            raise Problem(f"'{setting}' is not a setting: write NAME=VALUE, like drop=0.2 or dataset.augment=false")
+        target = dataset_options if name.startswith("dataset.") else filter_options
+        target[name.removeprefix("dataset.")] = _value(text)
+    return parts.configure("datasets", dataset_options), parts.configure("filters", filter_options)
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def _trained_first(network: str, runs_dir: Path, data_dir: Path | None, quiet: bool) -> str:
+    """A recipe or a run.json is trained (or found trained); anything else is taken as it is."""
+    if network not in parts.names("recipes") and not network.endswith(".json"):
+        return network
+    from bigbatch.launch import on_ranks
+    from bigbatch.recipes import described
+    from bigbatch.training import train
+
+    run = on_ranks(described(network), 1)
+    train(run, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet)
+    return str(runs_dir / run.folder_name)
+
+
+def _first_rank() -> bool:
+    import os
+
+    return ranks_started() == 1 or os.environ.get("RANK") == "0"

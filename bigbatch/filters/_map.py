@@ -1,0 +1,108 @@
+"""The third station: a map in two dimensions, by t-SNE (openTSNE's FFT), UMAP or PaCMAP; or none."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbatch.errors import Problem
+from bigbatch.filters._library import library
+from bigbatch.filters._neighbours import nearest
+from bigbatch.filters._progress import station
+
+Reducer = Literal["tsne", "umap", "pacmap", "none"]
+MOST_EXACT_NEIGHBOURS = 200_000  # points; the exact search grows with their square
+_FEWEST_FOR_FFT = 5_000  # points: below, the grid of the FFT costs more than Barnes and Hut's tree
+_EARLY_ITERATIONS = 250
+_ITERATIONS_BETWEEN_REPORTS = 25
+
+Points = NDArray[np.float32]
+
+
+def place(points: Points, reducer: Reducer, *, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
+    """Each point's place on the map: a function of points, options, seed and number of jobs.
+
+    `none` gives the points back: DBSCAN then works on the principal components.
+    """
+    if reducer == "none":
+        return points
+    needed = int(3 * perplexity) + 1
+    if len(points) < needed:
+        raise Problem(
+            f"perplexity {perplexity:g} looks at {needed - 1} neighbours but there are {len(points)} samples: "
+            f"use perplexity={max(1, (len(points) - 1) // 3)} or less, or reducer=none"
+        )
+    if reducer == "tsne":
+        return _tsne(points, perplexity, iterations, seed, jobs)
+    return (_umap if reducer == "umap" else _pacmap)(points, perplexity, seed, jobs)
+
+
+def packages(reducer: Reducer) -> list[str]:
+    """Whose versions decide what the map looks like."""
+    return {"tsne": ["openTSNE", "numpy"], "umap": ["umap-learn", "numba"], "pacmap": ["pacmap", "numba"]}.get(
+        reducer, []
+    )
+
+
+def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
+    tsne_class = library("openTSNE", "reducer 'tsne'").TSNE
+    affinities = _affinities(points, perplexity, seed, jobs)
+    with station("t-SNE", _EARLY_ITERATIONS + iterations) as advance:
+        done = 0
+
+        def report(iteration: int, error: float, embedding: Any) -> None:
+            nonlocal done  # openTSNE starts to count anew after the early iterations
+            done += _ITERATIONS_BETWEEN_REPORTS
+            advance(done, f"KL divergence {error:.3f}")
+
+        tsne = tsne_class(
+            early_exaggeration_iter=_EARLY_ITERATIONS,
+            n_iter=iterations,
+            negative_gradient_method="fft" if len(points) >= _FEWEST_FOR_FFT else "bh",
+            n_jobs=jobs,
+            random_state=seed,
+            callbacks=report,
+            callbacks_every_iters=_ITERATIONS_BETWEEN_REPORTS,
+        )
+        return np.asarray(tsne.fit(affinities=affinities, initialization=_first_two(points)), np.float32)
+
+
+def _affinities(points: Points, perplexity: float, seed: int, jobs: int) -> Any:
+    affinity = library("openTSNE.affinity", "reducer 'tsne'").PerplexityBasedNN
+    if len(points) > MOST_EXACT_NEIGHBOURS:
+        return affinity(points, perplexity=perplexity, method="approx", n_jobs=jobs, random_state=seed)
+    # openTSNE's own approximate search is four times slower here and finds only nine neighbours of ten
+    neighbours, distances = nearest(points, int(3 * perplexity), jobs)
+    precomputed = library("openTSNE.nearest_neighbors", "reducer 'tsne'").PrecomputedNeighbors
+    return affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
+
+
+def _first_two(points: Points) -> NDArray[np.float64]:
+    """PCA initialisation: the first two components, shrunk to a spread of 1e-4 as openTSNE does it."""
+    start = points[:, :2].astype(np.float64)
+    if start.shape[1] < 2:
+        start = np.pad(start, ((0, 0), (0, 2 - start.shape[1])))
+    return start / max(start[:, 0].std() * 1e4, np.finfo(np.float64).tiny)
+
+
+def _umap(points: Points, perplexity: float, seed: int, jobs: int) -> Points:
+    umap = library("umap", "reducer 'umap'")
+    with station("UMAP", 1) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the single job that a seed asks for
+        reducer = umap.UMAP(n_components=2, n_neighbors=int(perplexity), random_state=seed, n_jobs=1)
+        placed = np.asarray(reducer.fit_transform(points), np.float32)
+        advance(1)
+    return placed
+
+
+def _pacmap(points: Points, perplexity: float, seed: int, jobs: int) -> Points:
+    pacmap = library("pacmap", "reducer 'pacmap'")
+    with station("PaCMAP", 1) as advance, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reducer = pacmap.PaCMAP(n_components=2, n_neighbors=10, random_state=seed, apply_pca=False)
+        placed = np.asarray(reducer.fit_transform(points, init="pca"), np.float32)
+        advance(1)
+    return placed

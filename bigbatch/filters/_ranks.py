@@ -1,0 +1,83 @@
+"""The filter on several ranks: features are divided, the rest is done by the first rank and told to all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from bigbatch.errors import Problem
+
+_SECONDS_BETWEEN_SIGNS_OF_LIFE = 20.0  # well below the time after which a group gives a silent rank up
+
+T = TypeVar("T")
+
+
+def several() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def rank() -> int:
+    return dist.get_rank() if several() else 0
+
+
+def count() -> int:
+    return dist.get_world_size() if several() else 1
+
+
+def device() -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def largest(value: int) -> int:
+    """The largest value of any rank; nobody goes on before all have said theirs."""
+    if not several():
+        return value
+    box = torch.tensor([value], dtype=torch.int64, device=device())
+    dist.all_reduce(box, dist.ReduceOp.MAX)
+    return int(box)
+
+
+def by_the_first(compute: Callable[[], T]) -> T:
+    """What rank 0 computes, on every rank; its Problem is everybody's.
+
+    A map of a million points takes an hour, and a group gives up on ranks that are silent for minutes: rank 0
+    computes in a thread and shows signs of life meanwhile.
+    """
+    if not several():
+        return compute()
+    outcome: list[Any] = [None, None]  # a value or an error
+    worker: threading.Thread | None = None
+    if rank() == 0:
+        context = copy_context()
+
+        def work() -> None:
+            try:
+                outcome[0] = context.run(compute)
+            except BaseException as error:
+                outcome[1] = error
+
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
+    while True:
+        if worker:
+            worker.join(_SECONDS_BETWEEN_SIGNS_OF_LIFE)
+        if _told(worker is not None and not worker.is_alive()):
+            break
+    failure = _told(None if outcome[1] is None else str(outcome[1]))
+    if failure is not None:
+        raise outcome[1] if outcome[1] is not None else Problem(failure)
+    return _told(outcome[0])
+
+
+def _told(value: Any) -> Any:
+    """Rank 0's value, on every rank."""
+    box = [value]
+    dist.broadcast_object_list(box, src=0, device=device() if device().type == "cuda" else None)
+    return box[0]

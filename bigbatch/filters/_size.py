@@ -1,0 +1,58 @@
+"""How much a filter drops: a fraction, or just as much as another filter did, so that both can be compared."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from bigbatch import keyed, parts
+from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem
+
+TIES = 201  # the part of a key that keeps the order of equal scores apart from other draws
+
+
+class Sized(parts.Config):
+    """Options of every filter that drops by rank."""
+
+    drop: float = Field(0.1, ge=0, lt=1)  # the fraction dropped
+    like: str | None = None  # a kept.npz whose size is taken instead
+    per_class: bool = True  # the fraction, or the other filter's count, of each class; else over all
+    seed: int = Field(0, ge=0)
+
+
+def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config: Sized) -> Tensor:
+    """The mask that drops the largest scores. Equal scores are dropped in a random order, which the seed decides."""
+    score = torch.as_tensor(score)
+    labels = dataset.train.labels
+    everything = torch.arange(len(labels))
+    groups = (
+        [everything[labels == label] for label in range(len(dataset.classes))] if config.per_class else [everything]
+    )
+    mask = torch.ones(len(labels), dtype=torch.bool)
+    for members, count in zip(groups, _counts(groups, dataset, config), strict=True):
+        shuffled = members[keyed.permutation(len(members), config.seed, TIES)]
+        mask[shuffled[score[shuffled].argsort(descending=True, stable=True)[:count]]] = False
+    return mask
+
+
+def _counts(groups: list[Tensor], dataset: Dataset, config: Sized) -> list[int]:
+    if config.like is None:
+        return [round(config.drop * len(members)) for members in groups]
+    from bigbatch.filters._manifest import load
+
+    other = load(config.like, dataset).mask
+    return [int((~other[members]).sum()) for members in groups]
+
+
+def refuse_empty_classes(mask: Tensor, dataset: Dataset, name: str, advice: str) -> None:
+    """No class may vanish: a network could not learn it any more."""
+    labels = dataset.train.labels
+    had = torch.bincount(labels, minlength=len(dataset.classes))
+    left = torch.bincount(labels[mask], minlength=len(dataset.classes))
+    gone = [dataset.classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]
+    if gone:
+        raise Problem(f"filter '{name}' would drop every sample of class {', '.join(gone)}: {advice}")

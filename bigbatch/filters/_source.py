@@ -1,0 +1,133 @@
+"""Where features come from: a trained network, or a file that holds them ready."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bigbatch import models, parts
+from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem, did_you_mean
+from bigbatch.filters import _cache
+
+FEATURE_FILES = (".npz", ".npy", ".parquet")
+WEIGHTS = (*models.PICKLED, ".safetensors")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Exactly one of `module`, `file` and `array`; `about` is what the manifest says of it."""
+
+    hash: str
+    module: nn.Module | None = None
+    file: Path | None = None
+    array: NDArray[Any] | None = None
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def open_source(network: str, model: Any, dataset: Dataset) -> Source:
+    """The folder of a run, a file of weights with the model they are for, a dotted model, or a file of features."""
+    path = Path(network)
+    if (path / "run.json").is_file():
+        return _of_run(path, dataset)
+    if path.suffix in FEATURE_FILES:
+        return _of_file(path)
+    if path.suffix in WEIGHTS:
+        return _of_weights(path, model, dataset)
+    if "." in network or ":" in network:
+        built = models.build(parts.configure("models", network), dataset)
+        return of_module(built, {"network": network})
+    if network in parts.names("models"):
+        raise Problem(
+            f"model '{network}' has learned nothing: give the folder of a run of it, or its weights and model={network}"
+        )
+    raise Problem(
+        f"there is no network '{network}'{did_you_mean(network, parts.names('recipes'))} Give the folder of a run, "
+        f"weights ({', '.join(WEIGHTS)}), a model as mypkg.mod:Class, or features ({', '.join(FEATURE_FILES)})"
+    )
+
+
+def of_module(module: nn.Module, about: dict[str, Any] | None = None) -> Source:
+    """Any nn.Module, as it is."""
+    return Source(_hash(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"})
+
+
+def of_array(features: NDArray[Any] | Tensor) -> Source:
+    """Features that are in memory already."""
+    array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+    return Source(_cache.hash_of_array(array), array=array, about={"network": "features in memory"})
+
+
+def run_of(network: str) -> Any:
+    """The Run behind the folder of a run, else None."""
+    from bigbatch.results import Folder
+
+    path = Path(network)
+    return Folder(path).run() if (path / "run.json").is_file() else None
+
+
+def _of_run(path: Path, dataset: Dataset) -> Source:
+    run = run_of(str(path))
+    checkpoints = sorted((path / "checkpoint").glob("step-*"))
+    if not checkpoints:
+        raise Problem(f"{path} has no checkpoint yet: 'bigbatch resume {path}' trains it")
+    module = models.build(run.model, dataset)
+    models.load_weights(module, checkpoints[-1] / "model.safetensors")
+    about = {"network": str(path), "run": run.hash, "checkpoint": checkpoints[-1].name}
+    return of_module(module, about | {"model": run.model.model_dump(mode="json")})
+
+
+def _of_weights(path: Path, model: Any, dataset: Dataset) -> Source:
+    if model is None:
+        raise Problem(f"weights {path} do not say which model they are for: add model=NAME, like model=resnet_cifar")
+    config = parts.configure("models", model)
+    module = models.build(config, dataset)
+    models.load_weights(module, path)
+    return of_module(module, {"network": str(path), "model": config.model_dump(mode="json")})
+
+
+def _of_file(path: Path) -> Source:
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise Problem(f"features {path} cannot be read ({error.strerror}): check the path") from error
+    return Source(digest, file=path, about={"network": str(path)})
+
+
+def _hash(module: nn.Module) -> str:
+    """Of the weights and of how the layers are put together: strides are in no weight."""
+    digest = hashlib.sha256(json.dumps([type(module).__module__, type(module).__qualname__, repr(module)]).encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())
+        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@torch.no_grad()
+def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> int:
+    """The width of the features, or a Problem where samples do not fit in or classes do not come out."""
+    try:
+        width = models.features(module, inputs).shape[1]
+        logits = module(inputs)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error) or type(error).__name__).partition("\n")[0]
+        raise Problem(
+            f"network {name} cannot take samples of shape {tuple(inputs.shape[1:])} ({reason}): "
+            "give one that was trained on this dataset"
+        ) from error
+    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.shape[1] != classes and not any_classes:
+        raise Problem(
+            f"network {name} knows {logits.shape[1]} classes but the dataset has {classes}: give one that was trained "
+            "on it, or set any_classes=true to use the features of this one"
+        )
+    return width

@@ -1,0 +1,99 @@
+"""From a network to a map: features, principal components, two dimensions; each station's output is cached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bigbatch import parts
+from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache, _features, _map, _pca
+from bigbatch.filters._library import version
+from bigbatch.filters._source import Source, open_source
+
+
+class FeatureOptions(parts.Config):
+    """Whose features, of which samples."""
+
+    network: str  # the folder of a run, weights, mypkg.mod:Class, or a file of features
+    model: str | dict[str, Any] | None = None  # which model the weights are for
+    any_classes: bool = False  # take the features of a network that was trained for other classes
+    precision: _features.Precision = "float32"
+    after: str | None = None  # an earlier kept.npz: only what it kept is looked at
+
+
+class MapOptions(FeatureOptions):
+    """How features become a map."""
+
+    components: int = Field(50, ge=1)
+    reducer: _map.Reducer = "tsne"
+    perplexity: float = Field(30.0, ge=1)
+    iterations: int = Field(500, ge=1)  # of t-SNE, after 250 early ones
+    seed: int = Field(0, ge=0)
+    jobs: int = Field(1, ge=1)  # another number gives another map
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The samples that were looked at and their places; what they were made from."""
+
+    rows: NDArray[np.int64]
+    points: NDArray[np.float32]
+    key: str
+    info: dict[str, Any]
+
+
+def rows_of(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64]:
+    """The numbers of the samples to look at."""
+    if options.after is None:
+        return np.arange(len(dataset.train))
+    from bigbatch.filters._manifest import load
+
+    return load(options.after, dataset).mask.nonzero().squeeze(1).numpy()
+
+
+def features_of(
+    options: FeatureOptions, dataset: Dataset, source: Source | None = None
+) -> tuple[NDArray[Any], str, dict[str, Any]]:
+    """Features of all samples, what they were made from, and what the manifest says of it. All ranks take part."""
+    if dataset.task != "classify":
+        raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
+    source = source or open_source(options.network, options.model, dataset)
+    features, key = _features.extract(source, dataset, options.precision, any_classes=options.any_classes)
+    about = source.about | {"hash": source.hash, "width": features.shape[1], "threads": torch.get_num_threads()}
+    return features, key, about
+
+
+def components_of(
+    features: NDArray[Any], key: str, rows: NDArray[np.int64], components: int
+) -> tuple[NDArray[np.float32], dict[str, Any]]:
+    made_from = {"features": key, "rows": _cache.hash_of_array(rows), "components": components}
+    made = _cache.arrays("pca", made_from, lambda: _pca.project(features, rows, components))
+    explained = float(made["variance"].sum())
+    return made["points"], {"components": made["points"].shape[1], "variance_explained": round(explained, 6)}
+
+
+def place(features: NDArray[Any], key: str, rows: NDArray[np.int64], options: MapOptions) -> Placed:
+    """The rank that calls this does all of it."""
+    components, info = components_of(features, key, rows, options.components)
+    how: dict[str, Any] = {
+        "reducer": options.reducer,
+        "perplexity": options.perplexity,
+        "iterations": options.iterations,
+        "seed": options.seed,
+        "jobs": options.jobs,
+    }
+    versions = {package: version(package) for package in _map.packages(options.reducer)}
+    made_from = {"components": _cache.hash_of_array(components), **how, "versions": versions}
+
+    def make() -> _cache.Arrays:
+        return {"points": _map.place(components, **how)}
+
+    points = components if options.reducer == "none" else _cache.arrays("map", made_from, make)["points"]
+    return Placed(rows, points, _cache.hash_of(made_from), info | {"map": how | {"versions": versions}})

@@ -1,0 +1,258 @@
+"""Features and principal components: one or two ranks, killed or not, from networks and from files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import filter_parts
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bigbatch import models
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _source
+
+HERE = Path(__file__).parent
+FAST = ["reducer=none", "components=5", "drop=0.05"]
+
+
+def extracted(module, dataset, precision="float32", **options):
+    return _features.extract(_source.of_module(module), dataset, precision, **options)[0]
+
+
+def start(folder, dataset, *settings, ranks=1):
+    """The filter in processes of its own; the cache is below the folder."""
+    command = [sys.executable]
+    if ranks > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command += [str(HERE / "filter_ranks.py"), dataset, str(folder / "kept.npz"), *FAST, *settings]
+    environment = os.environ | {
+        "XDG_CACHE_HOME": str(folder),
+        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+
+
+def features_in(folder):
+    (path,) = (folder / "bigbatch/filters/features").glob("*/features.npy")
+    return np.load(path), np.load(path.with_name("done.npy"))
+
+
+def test_rows_are_the_networks_features_in_evaluation_mode_without_augmentation():
+    dataset, net = filter_parts.digits(600), filter_parts.Net()
+    assert net.training
+    rows = extracted(net, dataset)
+    assert net.training
+    with torch.no_grad():
+        expected = models.features(net.eval(), dataset.train.fetch(torch.arange(600))[0])
+    assert isinstance(rows, np.memmap)
+    np.testing.assert_allclose(rows, expected.numpy(), atol=1e-6)
+    half = extracted(net, dataset, "float16")
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, rows, atol=1e-2)
+
+
+def test_two_ranks_give_the_same_features_and_result_as_one_process(tmp_path):
+    results = []
+    for ranks in (1, 2):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        done = start(folder, "filter_parts:digits", ranks=ranks)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("samples kept") == 1
+        results.append((features_in(folder)[0], _manifest.load(folder / "kept.npz").mask))
+    np.testing.assert_array_equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ranks, monkeypatch):
+    settings = [f"dataset.marker={tmp_path / 'died'}", f"dataset.at_fetch={5 if ranks == 1 else 3}"]
+    killed = start(tmp_path, "filter_parts:dying", *settings, ranks=ranks)
+    assert killed.returncode != 0
+    assert (tmp_path / "died").exists()
+    assert not (tmp_path / "kept.npz").exists()
+    rows, done = features_in(tmp_path)
+    assert 0 < done.sum() < len(done)
+    for chunk in np.flatnonzero(done):  # what is marked is whole
+        assert np.any(rows[chunk * _features.CHUNK : (chunk + 1) * _features.CHUNK] != 0)
+    again = start(tmp_path, "filter_parts:dying", *settings, ranks=ranks)
+    assert again.returncode == 0, again.stderr
+    rows, done = features_in(tmp_path)
+    assert done.all()
+    np.testing.assert_array_equal(rows, extracted(filter_parts.Net(), filter_parts.digits()))
+
+
+def test_what_is_marked_is_not_computed_again(tmp_path, monkeypatch):
+    dataset, net = filter_parts.digits(600), filter_parts.Net()
+    with _cache.below(tmp_path):
+        whole = np.array(extracted(net, dataset))
+        (folder,) = (tmp_path / "features").iterdir()
+        done = np.load(folder / "done.npy", mmap_mode="r+")
+        rows = np.load(folder / "features.npy", mmap_mode="r+")
+        done[1] = 0
+        rows[256:512] = 7
+        rows[0] = 9  # marked: believed
+        seen = []
+        fetch = dataset.train.fetch
+        monkeypatch.setattr(
+            dataset.train, "fetch", lambda indices, **o: seen.append(indices.tolist()) or fetch(indices)
+        )
+        again = extracted(net, dataset)
+    assert seen[1:] == [list(range(256, 512))]  # after the look at a few samples
+    assert (again[0] == 9).all()
+    np.testing.assert_array_equal(again[256:], whole[256:])
+
+
+def test_another_normalisation_or_network_is_another_file(tmp_path):
+    dataset = filter_parts.digits(300)
+    with _cache.below(tmp_path):
+        extracted(filter_parts.Net(), dataset)
+        dataset.train._scale = dataset.train._scale * 2  # the stored pixels, and so the hash, are the same
+        extracted(filter_parts.Net(), dataset)
+        other = filter_parts.Net()
+        nn.init.zeros_(other.head.bias)
+        extracted(other, dataset)
+        assert len(list((tmp_path / "features").iterdir())) == 3
+
+
+class Nan(filter_parts.Net):
+    def features(self, x):
+        out = self.hidden(x)
+        out[x.flatten(1).sum(1) == x.flatten(1).sum(1).max(), 3] = float("nan")
+        return out
+
+
+@pytest.mark.parametrize(
+    ("net", "sentence"),
+    [
+        (filter_parts.Net(classes=7), "knows 7 classes but the dataset has 10: .*any_classes=true"),
+        (
+            filter_parts.Net(inputs=50),
+            r"cannot take samples of shape \(1, 8, 8\) .*: give one that was trained on this",
+        ),
+        (nn.Flatten(), "shows no features"),
+        (Nan(), "gives NaN or infinite features for sample [0-9]+: .*give another"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused(net, sentence, tmp_path):
+    with _cache.below(tmp_path):
+        with pytest.raises(Problem, match=sentence):
+            extracted(net, filter_parts.digits(600))
+        assert not list((tmp_path / "features").glob("*")) if (tmp_path / "features").exists() else True
+
+
+def test_other_classes_are_taken_when_asked_for():
+    assert extracted(filter_parts.Net(classes=7), filter_parts.digits(300), any_classes=True).shape == (300, 24)
+
+
+@pytest.mark.parametrize("network", ["nothing", "cnn", "missing.npy", "w.safetensors"])
+def test_a_network_that_is_not_there_is_refused(network):
+    with pytest.raises(Problem, match=r"there is no network|has learned nothing|cannot be read|do not say which model"):
+        _source.open_source(network, None, filter_parts.digits(20))
+
+
+# -- ready features
+
+
+def from_file(path, dataset):
+    return _features.extract(_source.open_source(str(path), None, dataset), dataset)[0]
+
+
+def write_features(folder, kind, features):
+    path = folder / f"features.{kind}"
+    if kind == "npz":
+        np.savez_compressed(path, features=features, other=np.arange(3))
+    elif kind == "npy":
+        np.save(path, features)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.table({"features": list(features)})
+        pytest.importorskip("pyarrow.parquet").write_table(table, path, row_group_size=100)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "parquet"])
+def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(_features, "_ROWS_PER_READ", 64)
+    features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
+    with _cache.below(tmp_path / "cache"):
+        rows = from_file(write_features(tmp_path, kind, features), filter_parts.digits(300))
+        assert isinstance(rows, np.memmap)
+        np.testing.assert_array_equal(rows, features)
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "parquet"])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda features: features[:-1], "have 299 rows but the dataset has 300 samples"),
+        (lambda features: np.concatenate([features, features]), "have more than 300 rows"),
+        (lambda features: np.where(np.arange(300)[:, None] == 70, np.nan, features), "NaN or infinite for sample 70"),
+    ],
+)
+def test_files_that_do_not_fit_are_refused_and_leave_nothing(tmp_path, kind, change, sentence, monkeypatch):
+    monkeypatch.setattr(_features, "_ROWS_PER_READ", 64)
+    features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
+    with _cache.below(tmp_path / "cache"):
+        with pytest.raises(Problem, match=sentence):
+            from_file(write_features(tmp_path, kind, change(features)), filter_parts.digits(300))
+        assert list((tmp_path / "cache/features").iterdir()) == []
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = write_features(tmp_path, "npz", np.zeros((300, 6), np.float32))
+    path.write_bytes(path.read_bytes()[:200])
+    np.save(tmp_path / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    np.save(tmp_path / "flat.npy", np.zeros(300))
+    for broken in (path, tmp_path / "objects.npy", tmp_path / "flat.npy"):
+        with pytest.raises(Problem, match=r"cannot be read .*: save them as \[samples, width\] numbers"):
+            from_file(broken, filter_parts.digits(300))
+
+
+# -- principal components and neighbours
+
+
+def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
+    from sklearn.decomposition import PCA
+
+    monkeypatch.setattr(_pca, "_ROWS_AT_A_TIME", 100)
+    random = np.random.default_rng(2)
+    # a mean far from zero: a covariance from raw products would have lost every digit of the small directions
+    features = (random.normal(size=(731, 12)) * np.geomspace(10, 0.01, 12) + 1e5).astype(np.float64)
+    rows = np.arange(3, 731)
+    made = _pca.project(features, rows, 5)
+    oracle = PCA(5, svd_solver="full").fit(features[rows])
+    signs = np.sign(oracle.components_[np.arange(5), np.abs(oracle.components_).argmax(1)])
+    np.testing.assert_allclose(made["points"], oracle.transform(features[rows]) * signs, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(made["variance"], oracle.explained_variance_ratio_, rtol=1e-6)
+
+
+def test_fewer_components_where_features_are_narrow_and_none_explained_where_all_are_equal():
+    made = _pca.project(np.ones((20, 3), np.float32), np.arange(20), 50)
+    assert made["points"].shape == (20, 3)
+    assert (made["points"] == 0).all()
+    assert np.isfinite(made["variance"]).all()
+
+
+@pytest.mark.parametrize("engine", ["faiss", "torch"])
+def test_neighbours_are_exact(engine, monkeypatch):
+    if engine == "faiss":
+        pytest.importorskip("faiss")
+    from sklearn.neighbors import NearestNeighbors
+
+    monkeypatch.setattr(_neighbours, "_BLOCK_BYTES", 4 * 500 * 60)
+    points = np.random.default_rng(1).normal(size=(500, 20)).astype(np.float32) + 5
+    neighbours, distances = _neighbours.nearest(points, 15, engine=engine)
+    expected, indices = NearestNeighbors(n_neighbors=16, algorithm="kd_tree").fit(points).kneighbors(points)
+    np.testing.assert_array_equal(neighbours, indices[:, 1:])
+    np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-3)
+    same = np.zeros((40, 3), np.float32)  # a point need not find itself among its duplicates
+    neighbours, distances = _neighbours.nearest(same, 5, engine=engine)
+    assert (neighbours != np.arange(40)[:, None]).all()
+    assert (distances == 0).all()

@@ -1,0 +1,285 @@
+"""The network filter end to end on digits: planted noise, controls, cache, manifest, bad input."""
+
+from __future__ import annotations
+
+import json
+
+import filter_parts
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import DBSCAN
+
+from bigbatch import datasets, parts
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache, _manifest, _map, _stations, kept_indices, network
+from bigbatch.filters._commands import filter_dataset
+from bigbatch.run import Run
+from bigbatch.training import train
+
+FLIPPED = "filter_parts:flipped"
+
+
+@pytest.fixture(scope="module")
+def flipped_run(tmp_path_factory):
+    """A network that learned from digits of which 5 % carry a wrong label."""
+    torch.set_num_threads(1)
+    runs = tmp_path_factory.mktemp("runs")
+    run = Run(
+        name="flipped",
+        dataset=FLIPPED,
+        model="cnn",
+        global_batch=64,
+        micro_batch=64,
+        optimizer={"name": "momentum", "lr": 0.05},
+        epochs=4,
+    )
+    train(run, runs_dir=runs)
+    return runs / run.folder_name
+
+
+@pytest.fixture(scope="module")
+def result(flipped_run, tmp_path_factory):
+    """The filter's result, with the default options, as the command writes it."""
+    out = tmp_path_factory.mktemp("result") / "kept.npz"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(out.parent))
+        filter_dataset(FLIPPED, out=out, network=str(flipped_run), quiet=True)
+    return out
+
+
+def blobs(**options):
+    dataset, features = filter_parts.two_blobs()
+    return dataset, network(features, dataset, reducer="none", **options)
+
+
+def test_planted_noise_is_found_at_five_times_its_base_rate_or_more(result):
+    dropped = ~_manifest.load(result).mask
+    wrong = filter_parts.flipped_samples()
+    base_rate = len(wrong) / len(dropped)
+    assert dropped[wrong].sum() / dropped.sum() >= 5 * base_rate
+    assert 0.08 * len(dropped) < dropped.sum() <= 0.1 * len(dropped) + 10  # samples that share an eps* stay together
+
+
+def test_what_is_dropped_is_dbscans_noise_on_the_map_class_by_class(result):
+    saved = _manifest.load(result)
+    labels, points = saved.arrays["label"], saved.arrays["map"]
+    for index, (name, eps) in enumerate(saved.manifest["info"]["eps"].items()):
+        members = labels == index
+        clusters = DBSCAN(eps=eps, min_samples=5).fit_predict(points[members].astype(np.float64))
+        np.testing.assert_array_equal(saved.mask.numpy()[members], clusters != -1)
+        np.testing.assert_array_equal(saved.arrays["cluster"][members], clusters)
+        counts = saved.manifest["counts"]["by_class"][name]
+        assert (counts["kept"], counts["dropped"]) == ((clusters != -1).sum(), (clusters == -1).sum())
+
+
+def test_the_manifest_rebuilds_the_same_mask_and_score_bit_for_bit_without_the_cache(result):
+    saved = _manifest.load(result)
+    for path in (result, result.with_suffix(".json")):
+        again = _manifest.rebuild(path)
+        assert torch.equal(again.mask, saved.mask)
+        assert torch.equal(again.score, saved.score)
+    assert (again.arrays["map"] == saved.arrays["map"]).all()
+
+
+def test_a_run_trains_on_the_result_and_tests_on_all_of_the_test_set(result, tmp_path):
+    run = Run(
+        dataset=FLIPPED,
+        model="mlp",
+        global_batch=64,
+        optimizer={"name": "sgd", "lr": 0.1},
+        epochs=1,
+        filter=str(result),
+    )
+    summary = train(run, runs_dir=tmp_path)
+    assert summary["samples"] == _manifest.load(result).manifest["counts"]["kept"]
+    assert (
+        kept_indices(run.filter, filter_parts.flipped()).tolist()
+        == np.flatnonzero(_manifest.load(result).mask).tolist()
+    )
+
+
+def test_another_eps_or_fraction_does_not_make_another_map(result, flipped_run, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(result.parent))
+    monkeypatch.setattr(_map, "place", lambda *_, **__: pytest.fail("t-SNE was computed again"))
+    dataset = filter_parts.flipped()
+    small = network(flipped_run, dataset, drop=0.02)
+    large = network(flipped_run, dataset, mode="manual", eps=1.5, min_samples=8)
+    assert small.mask.sum() > large.mask.sum() > 0
+    assert torch.equal(small.score, _manifest.load(result).score)
+
+
+def test_a_damaged_cache_file_is_made_again(tmp_path):
+    with _cache.below(tmp_path):
+        made = {"x": np.arange(5.0)}
+        assert (_cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
+        (file,) = (tmp_path / "pca").iterdir()
+        content = bytearray(file.read_bytes())
+        content[len(content) // 3] ^= 1
+        file.write_bytes(content)
+        assert (_cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
+        assert _cache.arrays("pca", {"a": 1}, lambda: pytest.fail("not kept"))["x"][3] == 3
+
+
+COMPILED_FIRST = [pytest.param(name, marks=pytest.mark.slow) for name in ("umap", "pacmap")]
+
+
+@pytest.mark.parametrize("reducer", ["tsne", "none", *COMPILED_FIRST])
+def test_every_reducer_is_repeatable_and_keeps_classes_apart(reducer):
+    if reducer in ("umap", "pacmap"):
+        pytest.importorskip(reducer)
+    dataset, features = filter_parts.two_blobs((150, 150), outliers=0)
+    wide = np.pad(features, ((0, 0), (0, 4))).astype(np.float32)
+    options = {"perplexity": 10, "iterations": 100, "seed": 1, "jobs": 1}
+    first, again = (_map.place(wide, reducer, **options) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    labels = dataset.train.labels.numpy()
+    middles = np.stack([first[labels == index].mean(0) for index in (0, 1)])
+    nearer = np.linalg.norm(first[:, None] - middles, axis=2).argmin(1)
+    assert (nearer == labels).mean() > 0.98
+
+
+def test_outliers_go_first_and_each_class_by_its_own_density():
+    _, kept = blobs(drop=0.05)
+    assert np.flatnonzero(~kept.mask).tolist() == [0, 1, 2, 61, 62]  # 5 % of 60 and of 40
+    assert sorted(kept.score.argsort(descending=True)[:6].tolist()) == [0, 1, 2, 60, 61, 62]
+    assert set(kept.info["eps"]) == {"class 0", "class 1"}
+
+
+def test_a_fraction_over_all_may_take_unlike_shares_of_classes():
+    dataset, features = filter_parts.two_blobs((60, 40), outliers=0)
+    features[dataset.train.labels == 1] *= 50  # one class is spread out
+    kept = network(features, dataset, reducer="none", drop=0.2, per_class=False)
+    assert not kept.mask[60:].all()
+    assert kept.mask[:60].all()
+    assert len(set(kept.info["eps"].values())) == 1
+
+
+def test_paper_and_manual_modes_are_plain_dbscan_and_warn_of_a_fixed_eps():
+    _, kept = blobs(mode="paper")
+    features = filter_parts.two_blobs()[1]
+    points = _stations.components_of(features, _cache.hash_of_array(features), np.arange(100), 50)[0]
+    noise = np.concatenate([DBSCAN(eps=0.5, min_samples=5).fit_predict(p) == -1 for p in (points[:60], points[60:])])
+    np.testing.assert_array_equal(~kept.mask.numpy(), noise)
+    assert any("fixed eps means nothing" in note for note in kept.info["notes"])
+    _, manual = blobs(mode="manual", eps={"class 0": 0.5, "class 1": 1e6})
+    np.testing.assert_array_equal(~manual.mask.numpy()[:60], noise[:60])
+    assert manual.mask[60:].all()
+
+
+def test_a_person_overrides_and_the_history_rebuilds(result, tmp_path):
+    copy = tmp_path / "kept.npz"
+    copy.write_bytes(result.read_bytes())
+    saved = _manifest.load(copy)
+    dropped, kept = (np.flatnonzero(saved.mask.numpy() == value)[:3].tolist() for value in (False, True))
+    saved = _manifest.override(saved, dropped, keep=True, reason="looked fine")
+    saved = _manifest.override(saved, [*kept, dropped[0]], keep=False, reason="blurred")
+    read = _manifest.load(copy)
+    assert read.mask[dropped].tolist() == [False, True, True]  # the later word counts
+    assert not read.mask[kept].any()
+    assert [entry["reason"] for entry in read.manifest["overrides"]] == ["looked fine", "blurred"]
+    assert read.manifest["counts"]["kept"] == read.mask.sum()
+    assert json.loads(copy.with_suffix(".json").read_text()) == read.manifest
+    assert torch.equal(
+        _manifest.replayed(torch.from_numpy(read.arrays["filter_mask"]), read.manifest["overrides"]), read.mask
+    )
+    with pytest.raises(Problem, match="numbered 0 to 1436, got 5000"):
+        _manifest.override(read, [5000], keep=False, reason="?")
+    assert torch.equal(_manifest.load(copy).mask, read.mask)
+
+
+def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
+    dataset, first = blobs(drop=0.05)
+    config = parts.configure("filters", {"name": "random"})
+    manifest = _manifest.describe(first, dataset, parts.configure("datasets", "digits"), config)
+    _manifest.save(tmp_path / "first.npz", first, dataset.train.labels, manifest)
+    _, second = blobs(drop=0.05, after=str(tmp_path / "first.npz"))
+    assert not second.mask[~first.mask].any()
+    assert torch.isinf(second.score[~first.mask]).all()
+    assert (~second.mask).sum() == 5 + 3 + 2  # 5 % of 57 and of 38 more
+    assert not second.mask[60]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"min_samples": 41}, "class class 1 has 40 samples, fewer than min_samples 41.*use min_samples=40 or less"),
+        ({"mode": "manual", "eps": 1e-6}, "would drop every sample of class class 0, class 1: use a larger eps"),
+        ({"mode": "manual", "eps": {"class 0": 1.0}}, "eps has to name each class once, but not so class 1"),
+    ],
+)
+def test_a_filter_that_cannot_be_is_refused_in_one_sentence(options, sentence):
+    with pytest.raises(Problem, match=sentence):
+        blobs(**options)
+
+
+def test_a_map_of_too_few_samples_is_refused_with_a_perplexity_that_fits():
+    dataset, features = filter_parts.two_blobs((20, 20))
+    with pytest.raises(
+        Problem, match=r"perplexity 30 looks at 90 neighbours but there are 40 samples: use perplexity=13"
+    ):
+        network(features, dataset)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["mode=manual"], "set eps for mode=manual"),
+        (["eps=0.3"], "set eps for mode=manual, and only for it"),
+        (["drop=1.0"], "drop should be less than 1"),
+        (["perplexty=4"], "no option 'perplexty'; did you mean 'perplexity'"),
+        (["drop"], "'drop' is not a setting"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, settings, sentence):
+    with pytest.raises(Problem, match=sentence):
+        filter_dataset("digits", out=tmp_path / "kept.npz", network="filter_parts:Net", settings=settings, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_result_of_another_dataset_is_refused(result, tmp_path):
+    digits = datasets.load(parts.configure("datasets", "digits"))
+    with pytest.raises(Problem, match=r"was made for another dataset .*make it again for this one"):
+        _manifest.load(result, digits)
+    manifest = _manifest.load(result).manifest
+    manifest["dataset"]["config"] = {"name": "digits"}
+    (tmp_path / "kept.json").write_text(json.dumps(manifest))
+    with pytest.raises(Problem, match="was made for another dataset"):
+        _manifest.rebuild(tmp_path / "kept.json")
+
+
+def test_a_network_that_changed_since_is_not_rebuilt_from(result, tmp_path):
+    manifest = _manifest.load(result).manifest
+    manifest["info"]["network"]["hash"] = "0" * 64
+    manifest["filter"]["reducer"] = "none"
+    (tmp_path / "kept.json").write_text(json.dumps(manifest))
+    with pytest.raises(Problem, match="has changed since"):
+        _manifest.rebuild(tmp_path / "kept.json")
+
+
+def test_a_cut_or_foreign_file_is_refused(result, tmp_path):
+    cut = tmp_path / "cut.npz"
+    cut.write_bytes(result.read_bytes()[:-500])
+    (tmp_path / "text.npz").write_text("hello")
+    for path in (cut, tmp_path / "text.npz", tmp_path / "missing.npz"):
+        with pytest.raises(Problem, match=r"cannot be read .*: make it again with 'bigbatch filter'"):
+            _manifest.load(path)
+
+
+def test_the_function_is_a_function_however_the_file_is_imported():
+    import importlib
+
+    import bigbatch.filters
+
+    module = importlib.import_module("bigbatch.filters.network")
+    assert callable(bigbatch.filters.network)
+    assert bigbatch.filters.network is module.network
+
+
+def test_the_table_is_printed(flipped_run, result, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(result.parent))
+    manifest = filter_dataset(FLIPPED, out=tmp_path / "kept.npz", network=str(flipped_run))
+    printed = capsys.readouterr().out
+    kept = manifest["counts"]["kept"]
+    assert f"{100 * kept / 1437:.2f} % or {kept:,} samples kept" in printed
+    assert "knee" in printed
