@@ -27,25 +27,26 @@ class Sized(parts.Config):
 def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config: Sized) -> Tensor:
     """The mask that drops the largest scores. Equal scores are dropped in a random order, which the seed decides."""
     score = torch.as_tensor(score)
-    labels = dataset.train.labels
-    everything = torch.arange(len(labels))
-    groups = (
-        [everything[labels == label] for label in range(len(dataset.classes))] if config.per_class else [everything]
-    )
-    mask = torch.ones(len(labels), dtype=torch.bool)
-    for members, count in zip(groups, _counts(groups, dataset, config), strict=True):
+    mask = torch.ones(len(score), dtype=torch.bool)
+    for members, count in groups(dataset, config):
         shuffled = members[keyed.permutation(len(members), config.seed, TIES)]
         mask[shuffled[score[shuffled].argsort(descending=True, stable=True)[:count]]] = False
     return mask
 
 
-def _counts(groups: list[Tensor], dataset: Dataset, config: Sized) -> list[int]:
+def groups(dataset: Dataset, config: Sized) -> list[tuple[Tensor, int]]:
+    """The samples of each class, or all of them, and how many of them to drop."""
+    labels = dataset.train.labels
+    everything = torch.arange(len(labels))
+    members = (
+        [everything[labels == index] for index in range(len(dataset.classes))] if config.per_class else [everything]
+    )
     if config.like is None:
-        return [round(config.drop * len(members)) for members in groups]
+        return [(group, round(config.drop * len(group))) for group in members]
     from bigbatch.filters._manifest import load
 
     other = load(config.like, dataset).mask
-    return [int((~other[members]).sum()) for members in groups]
+    return [(group, int((~other[group]).sum())) for group in members]
 
 
 def refuse_empty_classes(mask: Tensor, dataset: Dataset, name: str, advice: str) -> None:

@@ -1,0 +1,102 @@
+"""Small networks that learn a dataset while a filter watches: what each sample does to them is its score."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
+from torch import Tensor, nn
+
+from bigbatch import keyed, models, parts
+from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem
+from bigbatch.filters import _ranks
+from bigbatch.filters._progress import station
+from bigbatch.filters._size import Sized
+from bigbatch.losses import per_sample_loss
+
+_AT_ONCE = 512  # samples in evaluation
+
+Seen = Callable[[Tensor, Tensor], None]  # told the numbers of samples and their logits, before they are learned from
+
+
+def _model(value: Any) -> Any:
+    return parts.configure("models", value)
+
+
+class LearningOptions(Sized):
+    """Which network, and how it learns: SGD with momentum 0.9 and a cosine from `lr` to zero."""
+
+    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_model)] = Field("cnn", validate_default=True)
+    networks: PositiveInt = 3  # scores are means over this many, from unlike initial weights
+    global_batch: PositiveInt = 64
+    lr: float = Field(0.05, gt=0)
+
+
+def learned(
+    dataset: Dataset,
+    options: LearningOptions,
+    epochs: int,
+    number: int,
+    rows: Tensor | None = None,
+    seen: Seen | None = None,
+) -> nn.Module:
+    """Network `number` after some epochs over the given samples, else over all: a function of the options alone."""
+    if dataset.task != "classify":
+        raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
+    rows = torch.arange(len(dataset.train)) if rows is None else rows
+    keyed.seed_torch(options.seed, number, keyed.INITIAL_WEIGHTS)
+    device = _ranks.device()
+    model = models.build(options.model, dataset).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
+    steps = epochs * math.ceil(len(rows) / options.global_batch)
+    step = 0
+    with station(f"{options.name} {number + 1}/{options.networks}", steps) as advance:
+        for epoch in range(epochs):
+            order = rows[keyed.permutation(len(rows), options.seed, number, epoch, keyed.ORDER)]
+            for batch in order.split(options.global_batch):
+                inputs, targets = dataset.train.fetch(batch, seed=options.seed, epoch=epoch)
+                keyed.seed_torch(options.seed, number, step, keyed.DROPOUT)
+                logits = model(inputs.to(device))
+                if seen is not None:
+                    seen(batch, logits.detach().cpu())
+                loss = per_sample_loss(logits, targets.to(device)).mean()
+                optimizer.param_groups[0]["lr"] = options.lr * (1 + math.cos(math.pi * step / steps)) / 2
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                optimizer.step()
+                step += 1
+                advance(step)
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+        raise Problem(f"the network of filter '{options.name}' diverged at lr {options.lr:g}: use a smaller lr")
+    return model
+
+
+@torch.no_grad()
+def probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None) -> Tensor:
+    """Softmax [samples, classes] in evaluation mode, without augmentation."""
+    model.eval()
+    device = _ranks.device()
+    rows = torch.arange(len(dataset.train)) if rows is None else rows
+    pieces = [model(dataset.train.fetch(piece)[0].to(device)).softmax(1).cpu() for piece in rows.split(_AT_ONCE)]
+    return torch.cat(pieces)
+
+
+def mean_over_networks(
+    options: LearningOptions, score: Callable[[int], Tensor]
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    total = sum((score(number).double() for number in range(options.networks)), torch.zeros(1, dtype=torch.float64))
+    return (total / options.networks).numpy()
+
+
+def folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Samples to learn from and samples held out, each held out once."""
+    shuffled = keyed.permutation(count, *key)
+    for held_out in shuffled.chunk(parts_count):
+        rest = torch.ones(count, dtype=torch.bool)
+        rest[held_out] = False
+        yield rest.nonzero().squeeze(1), held_out

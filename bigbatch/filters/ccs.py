@@ -1,0 +1,76 @@
+"""Keep samples of every difficulty: coverage-centred selection, CCS (Zheng et al. 2023, arXiv 2210.15809)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
+
+from bigbatch import keyed, parts
+from bigbatch.datasets import Dataset
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._size import Sized, groups
+
+_DRAW = 202
+
+
+def _by(value: Any) -> Any:
+    config = parts.configure("filters", value)
+    if config.name not in ("el2n", "forgetting", "grand"):
+        raise ValueError(f"is '{config.name}', which measures no difficulty: use el2n, forgetting or grand")
+    return config
+
+
+class Config(Sized):
+    by: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_by)] = Field("el2n", validate_default=True)
+    hardest: float = Field(0.05, ge=0, lt=1)  # β: dropped first, as they are often labelled wrong
+    strata: PositiveInt = 50
+
+
+def keep(dataset: Dataset, config: Config) -> Kept:
+    """Algorithm 1: the hardest go, the range of difficulty is cut into strata, and each gives an equal share."""
+    measured: Kept = parts.find("filters", config.by.name).keep(dataset, config.by)
+    difficulty = measured.arrays["difficulty"]
+    draw = keyed.uniform(config.seed, _DRAW, np.arange(len(difficulty)))
+    score, mask = np.empty(len(difficulty)), np.ones(len(difficulty), bool)
+    for members, drop_count in groups(dataset, config):
+        group = members.numpy()
+        score[group], mask[group] = _chosen(difficulty[group], draw[group], drop_count, config)
+    return Kept(torch.from_numpy(score), torch.from_numpy(mask), {"by": config.by.name}, {"difficulty": difficulty})
+
+
+def _chosen(
+    difficulty: NDArray[np.float64], draw: NDArray[np.float64], drop_count: int, config: Config
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Scores below 1 were drawn, below 2 were not, from 2 on were too hard to be drawn from; and the mask."""
+    count = len(difficulty)
+    cut_count = min(round(config.hardest * count), drop_count)
+    by_difficulty = np.lexsort((draw, difficulty))
+    left, cut = by_difficulty[: count - cut_count], by_difficulty[count - cut_count :]
+    kept = np.zeros(count, bool)
+    for members, share in _shares(difficulty, left, count - drop_count, config.strata):
+        kept[members[np.argsort(draw[members], kind="stable")[:share]]] = True
+    score = np.where(kept, draw, 1 + draw)
+    score[cut] = 2 + draw[cut]
+    return score, kept
+
+
+def _shares(
+    difficulty: NDArray[np.float64], left: NDArray[np.int64], budget: int, strata: int
+) -> list[tuple[NDArray[np.int64], int]]:
+    """Strata of equal width, the smallest first: what it cannot give, the others give."""
+    if len(left) == 0:
+        return []
+    low, high = difficulty[left].min(), difficulty[left].max()
+    width = (high - low) / strata or 1.0
+    stratum = np.minimum(((difficulty[left] - low) / width).astype(int), strata - 1)
+    pools = sorted((left[stratum == index] for index in np.unique(stratum)), key=len)
+    shares = []
+    for number, pool in enumerate(pools):
+        share = min(len(pool), budget // (len(pools) - number))
+        shares.append((pool, share))
+        budget -= share
+    return shares

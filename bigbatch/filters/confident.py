@@ -1,0 +1,37 @@
+"""Drop samples whose label is likely wrong: confident learning by cleanlab (Northcutt et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from bigbatch.datasets import Dataset
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._learning import LearningOptions, folds, learned, probabilities
+from bigbatch.filters._library import library
+from bigbatch.filters._size import drop_largest
+
+_FOLDS = 205
+
+
+class Config(LearningOptions):
+    epochs: int = Field(10, ge=1)
+    networks: int = Field(5, ge=2)  # folds: each sample is judged by the network that did not learn from it
+    count: Literal["found", "drop"] = "found"  # as many as cleanlab finds, or the fraction (or `like`)
+
+
+def keep(dataset: Dataset, config: Config) -> Kept:
+    cleanlab_rank = library("cleanlab.rank", "filter 'confident'")
+    cleanlab_filter = library("cleanlab.filter", "filter 'confident'")
+    labels = dataset.train.labels
+    predicted = torch.zeros(len(labels), len(dataset.classes))
+    for number, (rows, held_out) in enumerate(folds(len(labels), config.networks, config.seed, _FOLDS)):
+        predicted[held_out] = probabilities(learned(dataset, config, config.epochs, number, rows), dataset, held_out)
+    quality = cleanlab_rank.get_label_quality_scores(labels.numpy(), predicted.double().numpy())
+    issues = cleanlab_filter.find_label_issues(labels.numpy(), predicted.double().numpy(), n_jobs=1)
+    score = torch.from_numpy(1 - quality)
+    by_rank = config.count == "drop" or config.like is not None
+    mask = drop_largest(score, dataset, config) if by_rank else torch.from_numpy(~issues)
+    return Kept(score, mask, {"label_issues_found": int(issues.sum()), "folds": config.networks})

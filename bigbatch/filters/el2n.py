@@ -1,0 +1,31 @@
+"""Drop what small networks get right early: the error vector's length, EL2N (Paul et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bigbatch.datasets import Dataset
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._learning import LearningOptions, learned, mean_over_networks, probabilities
+from bigbatch.filters._size import drop_largest
+
+
+class Config(LearningOptions):
+    epochs: int = Field(5, ge=1)  # early in training; the paper uses 10 to 20 of 200
+    drop_which: Literal["easy", "hard"] = "easy"  # the paper keeps the hard ones, wrong labels among them
+
+
+def keep(dataset: Dataset, config: Config) -> Kept:
+    """‖p(x) − y‖₂, the mean over networks (section 2 of the paper)."""
+    targets = torch.nn.functional.one_hot(dataset.train.labels, len(dataset.classes))
+
+    def error_length(number: int) -> Tensor:
+        return (probabilities(learned(dataset, config, config.epochs, number), dataset) - targets).norm(dim=1)
+
+    difficulty = mean_over_networks(config, error_length)
+    score = torch.from_numpy(-difficulty if config.drop_which == "easy" else difficulty)
+    return Kept(score, drop_largest(score, dataset, config), {"measure": "EL2N"}, {"difficulty": difficulty})

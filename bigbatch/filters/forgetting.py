@@ -1,0 +1,40 @@
+"""Drop what is learned once and never forgotten: forgetting events in training (Toneva et al. 2019)."""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bigbatch.datasets import Dataset
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._learning import LearningOptions, learned, mean_over_networks
+from bigbatch.filters._size import drop_largest
+
+
+class Config(LearningOptions):
+    epochs: int = Field(20, ge=2)  # each sample is looked at once an epoch, in the batch it is learned in
+
+
+def keep(dataset: Dataset, config: Config) -> Kept:
+    """How often a sample that was classified right is wrong at its next turn. Never right at all counts as most."""
+    labels = dataset.train.labels
+
+    def events(number: int) -> Tensor:
+        forgotten = torch.zeros(len(labels))
+        was_right, ever_right = (torch.zeros(len(labels), dtype=torch.bool) for _ in range(2))
+
+        def watch(batch: Tensor, logits: Tensor) -> None:
+            right = logits.argmax(1) == labels[batch]
+            forgotten[batch] += (was_right[batch] & ~right).float()
+            was_right[batch] = right
+            ever_right[batch] |= right
+
+        learned(dataset, config, config.epochs, number, seen=watch)
+        return forgotten.where(ever_right, torch.tensor(float(config.epochs)))
+
+    difficulty = mean_over_networks(config, events)
+    score = torch.from_numpy(-difficulty)
+    return Kept(
+        score, drop_largest(score, dataset, config), {"measure": "forgetting events"}, {"difficulty": difficulty}
+    )

@@ -1,0 +1,54 @@
+"""Keep an equal share of every cell of a grid over the map: the stratified sampling Gahlot et al. 2020 propose."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, PositiveInt
+
+from bigbatch import keyed
+from bigbatch.datasets import Dataset
+from bigbatch.filters import _ranks
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._size import Sized, drop_largest
+from bigbatch.filters._stations import MapOptions, features_of, place
+
+_RANK, _OFFSET = 203, 204
+
+
+class Config(MapOptions, Sized):
+    seed: int = Field(0, ge=0)
+    cells: PositiveInt = 30  # along each side of the map
+    after: None = None  # it samples all of the map
+
+
+def keep(dataset: Dataset, config: Config) -> Kept:
+    """Within a cell samples are put in a random order; position over count is the score, so cells thin out alike."""
+    features, key, about = features_of(config, dataset)
+    placed = _ranks.by_the_first(lambda: place(features, key, np.arange(len(dataset.train)), config))
+    points = placed.points[:, :2]
+    labels = dataset.train.labels.numpy()
+    cell = _cells(points, config.cells) * (int(labels.max()) + 1) + (labels if config.per_class else 0)
+    score = torch.from_numpy(_thinning(cell, config.seed))
+    info = {"network": about, **placed.info, "cells": len(np.unique(cell))}
+    return Kept(score, drop_largest(score, dataset, config), info, {"map": points, "cell": cell})
+
+
+def _cells(points: NDArray[np.float32], side: int) -> NDArray[np.int64]:
+    low = points.min(axis=0)
+    width = np.maximum((points.max(axis=0) - low) / side, np.finfo(np.float32).tiny)
+    column, row = np.minimum(((points - low) / width).astype(np.int64), side - 1).T
+    return row * side + column
+
+
+def _thinning(cell: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+    """(rank in the cell + the cell's own offset) / samples in the cell: below x for a share x of each cell."""
+    draw = keyed.uniform(seed, _RANK, np.arange(len(cell)))
+    order = np.lexsort((draw, cell))
+    cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
+    rank = np.arange(len(cell)) - np.repeat(first, counts)
+    offset = np.repeat(keyed.uniform(seed, _OFFSET, cells), counts)
+    score = np.empty(len(cell))
+    score[order] = (rank + offset) / np.repeat(counts, counts)
+    return score
