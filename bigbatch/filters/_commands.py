@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 from bigbatch import parts
 from bigbatch.engines import ranks_started
 from bigbatch.errors import Problem
-from bigbatch.filters import _table
+from bigbatch.filters import _compare, _table
+from bigbatch.filters._manifest import load
 from bigbatch.filters._progress import shown
 from bigbatch.filters._rounds import in_rounds
 from bigbatch.filters._source import run_of
+from bigbatch.filters._tune import searched
+from bigbatch.run import Run
 
 
 def filter_dataset(
@@ -85,6 +89,85 @@ def _trained_first(network: str, runs_dir: Path, data_dir: Path | None, quiet: b
 
 
 def _first_rank() -> bool:
-    import os
-
     return ranks_started() == 1 or os.environ.get("RANK") == "0"
+
+
+def compare(
+    results: Iterable[Path],
+    *,
+    recipe: str | None = None,
+    settings: Iterable[str] = (),
+    seeds: int = 3,
+    runs_dir: Path = Path("runs"),
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> list[_compare.Row]:
+    """Sizes, overlaps and classes of several kept.npz; with a recipe, what it learns from each with several seeds.
+
+    The recipe's dataset is replaced by the results' own. Settings change the recipe, like global_batch=8192.
+    """
+    paths = [Path(path) for path in results]
+    if len(paths) < 2:
+        raise Problem(f"a comparison needs two results or more, got {len(paths)}: give several kept.npz")
+    if seeds < 1:
+        raise Problem(f"--seeds {seeds} makes no sense: use 1 or more")
+    rows = _compare.rows(paths)
+    run = _proxy(recipe, settings, paths[0]) if recipe else None
+    with shown(not quiet):
+        if run is not None:
+            rows = [
+                _compare.trained(row, path, run, seeds, runs_dir, data_dir)
+                for row, path in zip(rows, paths, strict=True)
+            ]
+    if not quiet:
+        _compare.show(rows, run)
+    return rows
+
+
+def _proxy(recipe: str, settings: Iterable[str], result: Path) -> Run:
+    """The recipe on the dataset that a result was made for."""
+    from bigbatch.recipes import described
+
+    dataset = load(result).manifest["dataset"]["config"]
+    return Run(**(described(recipe).model_dump(mode="json") | {"dataset": dataset})).with_settings(settings)
+
+
+def tune(
+    dataset: str,
+    *,
+    network: str,
+    recipe: str,
+    global_batch: int,
+    out: Path,
+    trials: int = 20,
+    seeds: int = 2,
+    held_out: float = 0.2,
+    seed: int = 0,
+    settings: Iterable[str] = (),
+    runs_dir: Path = Path("runs"),
+    data_dir: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Search perplexity, min_samples, fraction and reducer; `recipe` at `global_batch` is what judges them.
+
+    Accuracy is that on training samples that are held out. Writes the best options and every trial to `out` (.json).
+    """
+    out = Path(out)
+    if out.suffix != ".json":
+        raise Problem(f"--out {out} has to end in .json: use --out {out.with_suffix('.json')}")
+    if trials < 1 or seeds < 1:
+        raise Problem(f"--trials {trials} and --seeds {seeds} have to be 1 or more")
+    from bigbatch.recipes import described
+
+    with shown(not quiet):
+        folder = _trained_first(network, runs_dir, data_dir, quiet)
+        dataset_config, config = configured(dataset, "network", folder, settings)
+        run = described(recipe).with_settings([f"global_batch={global_batch}"])
+        found = searched(config, dataset_config, run, trials, seeds, seed, runs_dir, data_dir, held_out)
+    found = {"dataset": dataset_config.model_dump(mode="json"), "network": network, "recipe": recipe} | found
+    found |= {"global_batch": global_batch}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    temporary = out.with_name(f".{out.name}.tmp")
+    temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(out)
+    return found

@@ -1,0 +1,98 @@
+"""The filter's own options, searched for by what a small network learns from the result at a large batch.
+
+Accuracy is measured on training samples that are held out; the test set is not looked at. (Where the network whose
+features are used was itself trained on the held-out samples, it has seen them: train it on the held-out dataset's
+run for a clean split.)
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+from bigbatch import datasets, parts
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache, _manifest
+from bigbatch.filters._held_out import NAME
+from bigbatch.filters._library import installed, library
+from bigbatch.filters._progress import say, station
+from bigbatch.run import Run
+
+
+def searched(
+    config: parts.Config,
+    dataset_config: parts.Config,
+    run: Run,
+    trials: int,
+    seeds: int,
+    seed: int,
+    runs_dir: Path,
+    data_dir: Path | None,
+    fraction: float,
+) -> dict[str, Any]:
+    """The best options and every trial, with the accuracy of filtering nothing as the first row."""
+    optuna = library("optuna", "--tune")
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    held_out = parts.configure("datasets", _held_out(dataset_config, fraction, seed, data_dir))
+    dataset = datasets.load(held_out)
+    rows: list[dict[str, Any]] = []
+
+    def held_out_accuracy(kept_path: Path | None) -> float:
+        return statistics.mean(_accuracy(run, held_out, kept_path, number, runs_dir) for number in range(seeds))
+
+    with station("trials", trials + 1) as advance:
+        unfiltered = held_out_accuracy(None)
+        advance(1)
+
+        def objective(trial: Any) -> float:
+            options = _suggested(trial)
+            filtered = parts.configure("filters", config.model_dump(mode="json") | options)
+            try:
+                kept = parts.find("filters", filtered.name).keep(dataset, filtered)
+            except Problem as problem:
+                rows.append({**options, "accuracy": None, "kept": None, "problem": str(problem)})
+                raise optuna.TrialPruned(str(problem)) from problem
+            # named after what it holds, so that trainings on it are found again when the search is repeated
+            path = runs_dir / "tuned" / f"{_cache.hash_of_array(kept.mask.numpy())[:12]}.npz"
+            manifest = _manifest.describe(kept, dataset, held_out, filtered)
+            _manifest.save(path, kept, dataset.train.labels, manifest)
+            accuracy = held_out_accuracy(path)
+            rows.append({**options, "accuracy": accuracy, "kept": int(kept.mask.sum())})
+            advance(trial.number + 2, f"{100 * accuracy:.2f} %")
+            return accuracy
+
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+        study.optimize(objective, n_trials=trials)
+    tried = [row for row in rows if row["accuracy"] is not None]
+    if not tried:
+        raise Problem(f"none of {trials} trials could be filtered ({rows[0]['problem']}): use a larger dataset")
+    best = max(tried, key=lambda row: row["accuracy"])
+    say(f"best {100 * best['accuracy']:.2f} % held out, {100 * unfiltered:.2f} % without a filter")
+    return {"best": best, "unfiltered_accuracy": unfiltered, "trials": rows, "held_out": fraction, "seeds": seeds}
+
+
+def _suggested(trial: Any) -> dict[str, Any]:
+    reducers = ["tsne", "none", *(name for name in ("umap", "pacmap") if installed(name))]
+    return {
+        "mode": "fraction",
+        "eps": None,
+        "reducer": trial.suggest_categorical("reducer", reducers),
+        "perplexity": trial.suggest_float("perplexity", 5, 100, log=True),
+        "min_samples": trial.suggest_int("min_samples", 2, 30, log=True),
+        "drop": trial.suggest_float("drop", 0.01, 0.3, log=True),
+    }
+
+
+def _held_out(config: parts.Config, fraction: float, seed: int, data_dir: Path | None) -> dict[str, Any]:
+    folder = str(data_dir) if data_dir else None
+    return {"name": NAME, "of": config.model_dump(mode="json"), "fraction": fraction, "seed": seed, "data_dir": folder}
+
+
+def _accuracy(run: Run, dataset: parts.Config, kept: Path | None, seed: int, runs_dir: Path) -> float:
+    """On the held-out samples; a diverged training is worth nothing."""
+    from bigbatch.training import train
+
+    changes = {"name": "tune", "dataset": dataset.model_dump(mode="json"), "filter": kept and str(kept), "seed": seed}
+    summary = train(Run(**(run.model_dump(mode="json") | changes)), runs_dir=runs_dir)
+    return summary["test_accuracy"] if summary["diverged_at_step"] is None else 0.0

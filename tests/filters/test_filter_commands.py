@@ -1,0 +1,171 @@
+"""Rounds, comparison and tuning on digits, with trainings that take a second."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import filter_parts
+import pytest
+import torch
+
+from bigbatch import datasets, parts
+from bigbatch.errors import Problem
+from bigbatch.filters import _compare, _manifest
+from bigbatch.filters._commands import compare, filter_dataset, tune
+from bigbatch.filters._held_out import held_out
+from bigbatch.run import Run
+from bigbatch.training import train
+
+FAST = ["reducer=none", "drop=0.05"]
+
+
+def small_run(**fields):
+    about = {"name": "small", "dataset": "digits", "model": "mlp", "global_batch": 128, "micro_batch": 128, "epochs": 2}
+    return Run(**(about | {"optimizer": {"name": "momentum", "lr": 0.1}} | fields))
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A run.json, which is as good as a recipe's name."""
+    path = tmp_path / "small.json"
+    path.write_text(small_run().to_json())
+    return str(path)
+
+
+def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path, recipe):
+    out = tmp_path / "kept.npz"
+    manifest = filter_dataset(
+        "digits", out=out, network=recipe, settings=FAST, rounds=3, runs_dir=tmp_path / "runs", quiet=True
+    )
+    results = [_manifest.load(path) for path in (tmp_path / "kept.round-1.npz", tmp_path / "kept.round-2.npz", out)]
+    for earlier, later in pairwise(results):
+        assert not later.mask[~earlier.mask].any()
+        assert later.mask.sum() < earlier.mask.sum()
+    assert [entry["round"] for entry in manifest["lineage"]] == [1, 2]
+    assert [entry["kept"] for entry in manifest["lineage"]] == [int(result.mask.sum()) for result in results[:2]]
+    hashes = {result.manifest["info"]["network"]["hash"] for result in results}
+    assert len(hashes) == 3  # a new network for each round
+    for result in results[1:]:  # which learned from what the round before had left
+        run = json.loads((tmp_path / result.manifest["filter"]["network"] / "run.json").read_text())["run"]
+        assert run["filter"]["path"] == result.manifest["filter"]["after"]
+    again = _manifest.rebuild(out)
+    assert torch.equal(again.mask, results[-1].mask)
+
+
+def test_rounds_without_a_run_are_refused(tmp_path):
+    with pytest.raises(Problem, match=r"--rounds 2 trains the network again, .*folder of a run or a recipe"):
+        filter_dataset(
+            "digits", out=tmp_path / "k.npz", network="filter_parts:Net", settings=FAST, rounds=2, quiet=True
+        )
+    with pytest.raises(Problem, match="--rounds 0 makes no sense"):
+        filter_dataset("digits", out=tmp_path / "k.npz", network="filter_parts:Net", rounds=0, quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_brings_its_datasets_options_and_settings_win(tmp_path):
+    run = small_run(dataset={"name": "filter_parts:flipped", "seed": 3})
+    train(run, runs_dir=tmp_path)
+    network = str(tmp_path / run.folder_name)
+    options = {"network": network, "settings": FAST, "quiet": True}
+    manifest = filter_dataset("filter_parts:flipped", out=tmp_path / "a.npz", **options)
+    assert manifest["dataset"]["hash"] == filter_parts.flipped(seed=3).hash
+    options["settings"] = [*FAST, "dataset.seed=4"]
+    manifest = filter_dataset("filter_parts:flipped", out=tmp_path / "b.npz", **options)
+    assert manifest["dataset"]["hash"] == filter_parts.flipped(seed=4).hash
+
+
+def test_jaccard_by_hand():
+    a, b = torch.tensor([True, True, False, False]), torch.tensor([False, True, True, False])
+    assert _compare.jaccard(a, b) == 1 / 3
+    assert _compare.jaccard(a, a) == 1
+    assert _compare.jaccard(a & False, a & False) == 1
+
+
+def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(tmp_path, recipe, capsys):
+    common = {"settings": FAST, "quiet": True}
+    filter_dataset("digits", out=tmp_path / "net.npz", network="filter_parts:Net", **common)
+    like = [f"like={tmp_path / 'net.npz'}"]
+    for name in ("random", "full"):
+        settings = like if name == "random" else []
+        filter_dataset("digits", out=tmp_path / f"{name}.npz", filter_name=name, settings=settings, quiet=True)
+    paths = [tmp_path / f"{name}.npz" for name in ("net", "random", "full")]
+    rows = compare(paths, recipe=recipe, settings=["epochs=1"], seeds=2, runs_dir=tmp_path / "runs")
+    net, control, full = rows
+    assert net.counts["by_class"] == control.counts["by_class"]
+    assert net.jaccard_dropped["random"] < 0.2
+    assert net.jaccard_dropped["net"] == full.jaccard_dropped["full"] == 1
+    assert full.jaccard_kept["net"] == pytest.approx(net.counts["kept"] / 1437)
+    assert all(len(row.accuracies) == 2 for row in rows)
+    assert (net.steps, full.steps) == (-(-net.counts["kept"] // 128), 12)
+    printed = capsys.readouterr().out
+    assert "(n=2)" in printed
+    assert "dropped by both / by either" in printed
+    with pytest.raises(Problem, match="needs two results or more, got 1"):
+        compare(paths[:1])
+
+
+def test_filters_of_unlike_datasets_are_not_compared(tmp_path):
+    filter_dataset("digits", out=tmp_path / "a.npz", filter_name="random", quiet=True)
+    filter_dataset("filter_parts:flipped", out=tmp_path / "b.npz", filter_name="random", quiet=True)
+    with pytest.raises(Problem, match="are of unlike datasets"):
+        compare([tmp_path / "a.npz", tmp_path / "b.npz"])
+
+
+def test_accuracies_carry_their_doubt():
+    assert _compare.accuracy([0.93, 0.94, 0.95], 0) == "94.00 ± 1.00 (n=3)"
+    assert _compare.accuracy([0.93], 1) == "93.00 (n=1), 1 diverged"
+    assert _compare.accuracy([], 2) == "none, 2 diverged"
+
+
+def test_held_out_samples_are_training_samples_of_every_class_and_in_no_other_part():
+    whole = datasets.load(parts.configure("datasets", "digits"))
+    part = held_out("digits", fraction=0.25, seed=1)
+    train_rows, test_rows = part.train.chosen, part.test.chosen
+    assert sorted([*train_rows.tolist(), *test_rows.tolist()]) == list(range(1437))
+    shares = torch.bincount(part.test.labels).float() / torch.bincount(whole.train.labels)
+    assert ((shares - 0.25).abs() < 0.01).all()
+    inputs, targets = part.test.fetch(torch.tensor([5]))
+    assert torch.equal(inputs, whole.train.fetch(test_rows[5:6])[0])
+    assert targets == whole.train.labels[test_rows[5]]
+    assert held_out("digits", fraction=0.25, seed=1).hash == part.hash
+    assert len({part.hash, held_out("digits", fraction=0.25, seed=2).hash, whole.hash}) == 3
+
+
+def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch):
+    pytest.importorskip("optuna")
+    from bigbatch.datasets._images import InMemoryImages
+    from bigbatch.filters import _tune
+
+    monkeypatch.setattr(_tune, "installed", lambda name: False)  # umap and pacmap take long to compile
+    fetch = InMemoryImages.fetch
+
+    def guarded(self, indices, **options):
+        assert len(self) == 1437, "the test set was looked at"
+        return fetch(self, indices, **options)
+
+    monkeypatch.setattr(InMemoryImages, "fetch", guarded)
+    found = tune(
+        "digits",
+        network="filter_parts:Net",
+        recipe=recipe,
+        global_batch=512,
+        out=tmp_path / "tuned.json",
+        trials=3,
+        seeds=1,
+        settings=["iterations=20"],
+        runs_dir=tmp_path / "runs",
+        quiet=True,
+    )
+    assert json.loads((tmp_path / "tuned.json").read_text()) == found
+    assert len(found["trials"]) == 3
+    assert found["best"]["accuracy"] == max(row["accuracy"] for row in found["trials"])
+    assert found["global_batch"] == 512
+    samples = 1437 - sum(round(0.2 * n) for n in torch.bincount(filter_parts.digits().train.labels).tolist())
+    for row in found["trials"]:
+        assert (1 - row["drop"]) * samples - 1 <= row["kept"] <= samples
+    config = parts.configure(
+        "filters",
+        {"name": "network", "network": "x"} | {k: v for k, v in found["best"].items() if k not in ("accuracy", "kept")},
+    )
+    assert config.name == "network"
