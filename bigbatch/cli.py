@@ -20,7 +20,8 @@ app = App(
 )
 
 Settings = Annotated[
-    list[str] | None, Parameter(name="--set", help="FIELD=VALUE for any field of the run, like optimizer.lr=3.2")
+    list[str] | None,
+    Parameter(name="--set", negative="", help="FIELD=VALUE for any field of the run, like optimizer.lr=3.2"),
 ]
 Ranks = Annotated[int, Parameter(help="processes on this machine, started with torchrun; the result is the same")]
 RunsDir = Annotated[Path, Parameter(help="where run folders are made")]
@@ -101,6 +102,83 @@ def schedule(
     if plot:
         draw(run, plot)
         print(plot)
+    return DONE
+
+
+filter_app = App(name="filter", help="Drop the training samples that a trained network finds no place for.")
+app.command(filter_app)
+
+FilterSettings = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set",
+        negative="",
+        help="an option of the filter, like drop=0.2, or of the dataset, like dataset.crop=28",
+    ),
+]
+
+
+@filter_app.default
+def filter_dataset(
+    dataset: str,
+    *,
+    network: Annotated[
+        str | None, Parameter(help="a run's folder, a recipe (trained first), weights, mypkg.mod:Class, or features")
+    ] = None,
+    out: Annotated[Path, Parameter(help="what is written: .npz, with its manifest beside it")] = Path("kept.npz"),
+    by: Annotated[str, Parameter(help="another filter than 'network': see 'bigbatch list filters'")] = "network",
+    settings: FilterSettings = None,
+    rounds: Annotated[int, Parameter(help="filter, train on what is left, filter again ...")] = 1,
+    tune: Annotated[
+        bool, Parameter(negative="", help="search the filter's options by what --recipe learns at --global-batch")
+    ] = False,
+    recipe: Annotated[str | None, Parameter(help="with --tune: the training that judges")] = None,
+    global_batch: Annotated[int | None, Parameter(help="with --tune: the batch that it has to bear")] = None,
+    trials: Annotated[int, Parameter(help="with --tune: how many settings are tried")] = 20,
+    runs_dir: RunsDir = Path("runs"),
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> int:
+    """Filter a dataset: features of a network, PCA, t-SNE, DBSCAN in each class; what is noise is dropped.
+
+    `--set filter=kept.npz` trains on the result. With --tune, the best options are written to --out as .json.
+    """
+    from bigbatch.filters import _commands
+
+    if tune:
+        if network is None or recipe is None or global_batch is None:
+            raise Problem("--tune needs --network, --recipe and --global-batch: give all three")
+        found = _commands.tune(
+            dataset, network=network, recipe=recipe, global_batch=global_batch, out=out.with_suffix(".json"),
+            trials=trials, settings=settings or [], runs_dir=runs_dir, data_dir=data_dir, quiet=quiet,
+        )  # fmt: skip
+        print(f"{out.with_suffix('.json')}: {found['best']}")
+        return DONE
+    _commands.filter_dataset(
+        dataset, out=out, network=network, filter_name=by, settings=settings or [], rounds=rounds,
+        runs_dir=runs_dir, data_dir=data_dir, quiet=quiet,
+    )  # fmt: skip
+    return DONE
+
+
+@filter_app.command(name="compare")
+def compare_filters(
+    results: Annotated[list[Path], Parameter(help="two kept.npz or more")],
+    /,
+    *,
+    recipe: Annotated[str | None, Parameter(help="train this on each of them")] = None,
+    settings: Settings = None,
+    seeds: Annotated[int, Parameter(help="trainings for each")] = 3,
+    runs_dir: RunsDir = Path("runs"),
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> int:
+    """Table the sizes, overlaps and classes of filters' results, and what a recipe learns from each."""
+    from bigbatch.filters import _commands
+
+    _commands.compare(
+        results, recipe=recipe, settings=settings or [], seeds=seeds, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet
+    )
     return DONE
 
 
