@@ -1,54 +1,51 @@
-"""Probes: what a training is asked on the way. A part offers `measure(state, config) -> dict`, and only reads.
+"""Probes: how batch size bends gradients, steps and curvature. They only read.
 
-A probe's config has `every_steps`. It is asked when the global gradient is in `.grad` and the step not yet taken.
-One that says `NEEDS_MICRO_GRADIENTS = True` finds them in `state.gradient.micro_gradients`.
+A part offers `measure(state, config) -> dict`, and its config has `every_steps`. It is asked when the global gradient
+is in `.grad` and the step is not yet taken. One that compares the two sides of a step is a generator instead: it
+yields where the step is taken and returns its dict. One that says `NEEDS_MICRO_GRADIENTS = True` finds them in
+`state.gradient.micro_gradients`. One that also offers `at_rest(state, config) -> dict` is asked that where the
+weights stand still, as `bigbatch probe` does, which can afford more than a training.
+
+For any torch.nn.Module and loss, without anything else of bigbatch:
+
+    lipschitz(model, cross_entropy, inputs, targets)["exact"]
+    noise_scale(model, cross_entropy, (inputs, targets), global_batch=512)["interval"]
+    with stride(model, optimizer) as found:
+        optimizer.step()
+
+The functions have the names of their files: the files are imported here, so that a later import of one of them cannot
+put the module in the function's place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from bigbatch.probes._contract import Config, Probes, State, Unmeasurable
+from bigbatch.probes._untouched import untouched
+from bigbatch.probes.curvature import curvature
+from bigbatch.probes.gradient import gradient
+from bigbatch.probes.landscape import landscape
+from bigbatch.probes.lipschitz import lipschitz
+from bigbatch.probes.noise_scale import noise_scale
+from bigbatch.probes.ratio import ratio
+from bigbatch.probes.sharpness import sharpness
+from bigbatch.probes.stride import stride
 
-from pydantic import PositiveInt
+# at their own intervals they cost at most 5 % of a training (benchmarks/probes.py)
+DEFAULT = ("ratio", "noise_scale", "stride", "lipschitz")
 
-from bigbatch import parts
-from bigbatch.position import Position
-
-if TYPE_CHECKING:
-    from torch import nn
-
-    from bigbatch.engines import Engine
-    from bigbatch.gradient import GlobalGradient
-
-
-class Config(parts.Config):
-    """What every probe's config has."""
-
-    every_steps: PositiveInt = 100
-
-
-class State(Protocol):
-    """What a probe may look at."""
-
-    model: nn.Module
-    engine: Engine
-    gradient: GlobalGradient
-    history: list[dict[str, Any]]  # rows of earlier probes and tests
-
-
-class Probes:
-    def __init__(self, configs: Iterable[parts.Config]) -> None:
-        self.configs = tuple(configs)
-
-    def measure(self, state: State, position: Position) -> dict[str, Any]:
-        """What the probes found whose turn it is, under their names."""
-        return {config.name: parts.find("probes", config.name).measure(state, config) for config in self._due(position)}
-
-    def see_micro_gradients(self, position: Position) -> bool:
-        """Whether one of them wants each micro-batch's gradient at this step."""
-        return any(
-            getattr(parts.find("probes", config.name), "NEEDS_MICRO_GRADIENTS", False) for config in self._due(position)
-        )
-
-    def _due(self, position: Position) -> list[parts.Config]:
-        return [config for config in self.configs if position.step % config.every_steps == 0]  # type: ignore[attr-defined]
+__all__ = [
+    "DEFAULT",
+    "Config",
+    "Probes",
+    "State",
+    "Unmeasurable",
+    "curvature",
+    "gradient",
+    "landscape",
+    "lipschitz",
+    "noise_scale",
+    "ratio",
+    "sharpness",
+    "stride",
+    "untouched",
+]

@@ -2,59 +2,270 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
+from torch import Tensor, nn
 
-from bigbatch import probes
+from bigbatch import keyed, probes
 from bigbatch.errors import Problem
+from bigbatch.probes._contract import last
+from bigbatch.probes._data import Data, TrainingSet, as_data, micro_batch, run_loss
+from bigbatch.probes._objective import DRAWS, Cast, Loss, Objective, Vector, require_finite, trainable, treatment
+from bigbatch.probes._untouched import Mode, untouched
 
 NEEDS_MICRO_GRADIENTS = True
+_FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own spread
 
 
 class Config(probes.Config):
     every_steps: int = Field(10, gt=0)
     smoothing: float = Field(0.9, ge=0, lt=1)  # of the two parts, never of their ratio, whose mean means nothing
+    level: float = Field(0.9, gt=0, lt=1)  # of the interval
+    batches: int = Field(20, ge=_FEWEST_ROWS)  # to draw where the weights stand still
 
 
 def measure(state: probes.State, config: Config) -> dict[str, Any]:
-    """`noise` trΣ and `signal` |G|², their moving averages, and `whole`, the quotient of these.
+    """`noise` trΣ and `signal` |G|² of this step, their moving averages, and `whole`, the quotient of these.
 
     `whole` is None while the signal's average is not positive: the batch is then too small to tell it from noise.
+    `interval` comes from a bootstrap over the rows that the averages still feel. `layers`: the same, tensor by tensor.
     """
+    noise, signal = _parts_of_step(state)
+    earlier = last(state.history, "noise_scale")
+    names = list(trainable(state.model))
+    layers = {}
+    for name, layer_noise, layer_signal in zip(names, noise.tolist(), signal.tolist(), strict=True):
+        before = earlier["layers"].get(name) if earlier else None
+        layers[name] = _averaged(layer_noise, layer_signal, before, config.smoothing)
+    found = _averaged(float(noise.sum()), float(signal.sum()), earlier, config.smoothing)
+    found |= {"noise": float(noise.sum()), "signal": float(signal.sum())}
+    return found | _interval_of_rows(state.history, found, config) | {"layers": layers}
+
+
+def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
+    """Where the weights stand still, from many batches, each as large as the run's."""
+    with untouched(state.model):
+        return _measured(
+            state.model,
+            run_loss,
+            TrainingSet(state),
+            state.batch.count,
+            micro_batch(state) if micro_batch(state) < state.batch.count else max(1, state.batch.count // 4),
+            config.batches,
+            config.level,
+            state.run.seed,
+            state.gradient.cast,
+        )
+
+
+def noise_scale(
+    model: nn.Module,
+    loss: Loss,
+    data: Any,
+    *,
+    global_batch: int,
+    micro_batch: int | None = None,
+    batches: int = 20,
+    level: float = 0.9,
+    seed: int = 0,
+    mode: Mode = None,
+) -> dict[str, Any]:
+    """φ = trΣ/|G|² where the weights are now, from `batches` batches in micro-batches (default: a quarter) of `data`.
+
+    `whole` φ, `noise` trΣ, `signal` |G|², `interval` with `level` confidence, and `layers`: φ of each tensor.
+    An upper end of None, `only_lower_bound`: the batches are too small to tell the gradient from its noise, which
+    wants global_batch ≳ φ/2. φ of None says that not even its average was positive.
+    """
+    with untouched(model, mode):
+        return _measured(
+            model,
+            loss,
+            as_data(data),
+            global_batch,
+            micro_batch or max(1, global_batch // 4),
+            batches,
+            level,
+            seed,
+            nullcontext,
+        )
+
+
+# -- the mathematics
+
+
+def parts_of(small_square: Any, small_inverse: float, large_square: Any, large_inverse: float) -> tuple[Any, Any]:
+    """trΣ and |G|² from E|g|² = |G|² + trΣ/n at two sizes n, given as 1/n (McCandlish et al. 2018, appendix A.1)."""
+    noise = (small_square - large_square) / (small_inverse - large_inverse)
+    return noise, large_square - noise * large_inverse
+
+
+def quotient(noise: float, signal: float) -> float | None:
+    """φ, or None where there is no signal in the noise."""
+    return noise / signal if signal > 0 else None
+
+
+def interval(
+    noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None, level: float = 0.9
+) -> tuple[float | None, float | None]:
+    """Where Σ w·noise / Σ w·signal lies, by a bootstrap over rows; None as the upper end is infinity.
+
+    Resampled sums are spread by √(T/(T−1)) and by Student's t over the normal, about 1 + 1.2/T: without it, 90 % hold
+    in 80 % of cases for 8 rows and 86 % for 20; with it in 86 and 90 %.
+    """
+    rows = len(noise)
+    shares = np.ones(rows) if weights is None else np.asarray(weights, float)
+    picked = _resamples(rows)
+    total = shares[picked].sum(axis=1)
+    ends = []
+    widened = math.sqrt(rows / (rows - 1)) * (1 + 1.2 / rows)
+    for values in (np.asarray(noise, float), np.asarray(signal, float)):
+        centre = (shares * values).sum() / shares.sum()
+        drawn = (shares * values)[picked].sum(axis=1) / total
+        ends.append(centre + (drawn - centre) * widened)
+    drawn_noise, drawn_signal = ends
+    lost = drawn_signal <= 0
+    ratios = np.where(lost, np.inf, drawn_noise / np.where(lost, 1.0, drawn_signal))
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    return _finite(float(low)), _finite(float(high))
+
+
+@lru_cache(maxsize=8)
+def _resamples(rows: int, draws: int = 1000) -> NDArray[np.int64]:
+    return keyed.integers(rows, rows, DRAWS, np.arange(draws * rows)).reshape(draws, rows)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# -- during a training
+
+
+def _parts_of_step(state: probes.State) -> tuple[Tensor, Tensor]:
+    """trΣ and |G|² of each tensor, from all ranks' micro-batches and the gradient of the whole batch."""
     micro = state.gradient.micro_gradients
-    assert micro is not None
-    own = [sum(micro.squared_norms), sum(1 / count for count in micro.counts), len(micro.counts), sum(micro.counts)]
-    totals = torch.tensor(own, dtype=torch.float64, device=state.engine.device)
-    squares, inverses, pieces, batch = state.engine.sum(totals).tolist()
+    if micro is None or state.run.selector.name != "all":
+        raise Problem(
+            f"probe 'noise_scale' compares whole micro-batches, but selector '{state.run.selector.name}' learns from "
+            f"parts of them: use --set selector=all"
+        )
+    named = trainable(state.model)
+    device = state.engine.device
+    own = torch.tensor([sum(1 / n for n in micro.counts), len(micro.counts), sum(micro.counts)], dtype=torch.float64)
+    squares = sum(micro.squared_norms, torch.zeros(len(named), dtype=torch.float64, device=device))
+    totals = state.engine.sum(torch.cat([own.to(device), squares]))
+    inverses, pieces, batch = totals[:3].tolist()
     if pieces < 2:
         raise Problem(
             f"probe 'noise_scale' compares micro-batches, but a batch of {batch:.0f} is one of them here: "
             f"use --set micro_batch={max(1, int(batch) // 4)} or less"
         )
-    gradients = [p.grad for p in state.model.parameters() if p.grad is not None]
-    whole_square = float(torch.stack(torch._foreach_norm(gradients, dtype=torch.float64)).square().sum())
-    noise, signal = parts_of(squares / pieces, inverses / pieces, whole_square, 1 / batch)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in named.values()]
+    require_finite(gradients, "the gradient")
+    return parts_of(totals[3:] / pieces, inverses / pieces, squared_norms(gradients), 1 / batch)
 
-    earlier = next((row["noise_scale"] for row in reversed(state.history) if "noise_scale" in row), None)
-    if earlier is None:
-        noise_average, signal_average = noise, signal
-    else:
-        noise_average = config.smoothing * earlier["noise_average"] + (1 - config.smoothing) * noise
-        signal_average = config.smoothing * earlier["signal_average"] + (1 - config.smoothing) * signal
+
+def squared_norms(tensors: Vector) -> Tensor:
+    return torch.stack(torch._foreach_norm(tensors, dtype=torch.float64)).square()
+
+
+def _averaged(noise: float, signal: float, earlier: dict[str, Any] | None, smoothing: float) -> dict[str, Any]:
+    if earlier:
+        noise = smoothing * earlier["noise_average"] + (1 - smoothing) * noise
+        signal = smoothing * earlier["signal_average"] + (1 - smoothing) * signal
+    return {"whole": quotient(noise, signal), "noise_average": noise, "signal_average": signal}
+
+
+def _interval_of_rows(history: list[dict[str, Any]], found: dict[str, Any], config: Config) -> dict[str, Any]:
+    """Over as many rows as hold nine tenths and more of the moving average's weight."""
+    window = max(_FEWEST_ROWS, math.ceil(2.5 / (1 - config.smoothing)))
+    rows = [found]
+    for row in reversed(history):
+        if len(rows) == window:
+            break
+        if "noise_scale" in row and "problem" not in row["noise_scale"]:
+            rows.append(row["noise_scale"])
+    if len(rows) < _FEWEST_ROWS:
+        return {"interval": None, "only_lower_bound": None}
+    weights = [config.smoothing**age for age in range(len(rows))]
+    ends = interval([row["noise"] for row in rows], [row["signal"] for row in rows], weights, config.level)
+    return {"interval": list(ends), "only_lower_bound": ends[1] is None}
+
+
+# -- where the weights stand still
+
+
+def _measured(
+    model: nn.Module,
+    loss: Loss,
+    data: Data,
+    global_batch: int,
+    micro_batch: int,
+    batches: int,
+    level: float,
+    seed: int,
+    cast: Cast,
+) -> dict[str, Any]:
+    if not 1 <= micro_batch < global_batch:
+        raise Problem(
+            f"noise_scale compares micro-batches with their batch, but got {micro_batch} and {global_batch}: "
+            f"use a micro_batch of at most {max(1, global_batch // 2)}, and a batch of 2 or more"
+        )
+    if global_batch > len(data):
+        raise Problem(
+            f"noise_scale cannot draw a batch of {global_batch} from {len(data)} samples: use at most {len(data)}"
+        )
+    if batches < _FEWEST_ROWS:
+        raise Problem(f"noise_scale wants {_FEWEST_ROWS} batches or more for its interval, got {batches}: ask for more")
+    pairs = [_parts_of_batch(model, loss, data, global_batch, micro_batch, seed, n, cast) for n in range(batches)]
+    noise, signal = (torch.stack(part) for part in zip(*pairs, strict=True))
+    ends = interval(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), level=level)
+    means = zip(trainable(model), noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
+    whole_noise, whole_signal = float(noise.sum(dim=1).mean()), float(signal.sum(dim=1).mean())
     return {
-        "whole": noise_average / signal_average if signal_average > 0 else None,
-        "noise": noise,
-        "signal": signal,
-        "noise_average": noise_average,
-        "signal_average": signal_average,
+        "whole": quotient(whole_noise, whole_signal),
+        "interval": list(ends),
+        "only_lower_bound": ends[1] is None,
+        "level": level,
+        "noise": whole_noise,
+        "signal": whole_signal,
+        "layers": {name: {"whole": quotient(s, q), "noise": s, "signal": q} for name, s, q in means},
+        "global_batch": global_batch,
+        "micro_batch": micro_batch,
+        "batches": batches,
+        **treatment(model, micro_batch),
     }
 
 
-def parts_of(
-    small_square: float, small_inverse: float, large_square: float, large_inverse: float
-) -> tuple[float, float]:
-    """trΣ and |G|² from E|g|² = |G|² + trΣ/n at two sizes n, given as 1/n (McCandlish et al. 2018, appendix A.1)."""
-    noise = (small_square - large_square) / (small_inverse - large_inverse)
-    return noise, large_square - noise * large_inverse
+def _parts_of_batch(
+    model: nn.Module,
+    loss: Loss,
+    data: Data,
+    global_batch: int,
+    micro_batch: int,
+    seed: int,
+    number: int,
+    cast: Cast,
+) -> tuple[Tensor, Tensor]:
+    """trΣ and |G|² of each tensor from one batch. Its last micro-batch may be smaller, which 1/n accounts for."""
+    samples = keyed.permutation(len(data), seed, number, DRAWS)[:global_batch]
+    whole = [torch.zeros_like(parameter) for parameter in trainable(model).values()]
+    squares: list[Tensor] = []
+    counts: list[int] = []
+    for piece_number, piece in enumerate(samples.split(micro_batch)):
+        masks = int(keyed.bits(seed, number, piece_number)[0] >> 1)
+        gradient = Objective(model, loss, *data.fetch(piece), seed=masks, cast=cast).gradient()
+        squares.append(squared_norms(gradient))
+        counts.append(len(piece))
+        for total, added in zip(whole, gradient, strict=True):
+            total.add_(added, alpha=len(piece) / global_batch)
+    small, inverse = torch.stack(squares).mean(dim=0), sum(1 / n for n in counts) / len(counts)
+    return parts_of(small, inverse, squared_norms(whole), 1 / global_batch)

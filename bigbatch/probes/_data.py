@@ -1,0 +1,110 @@
+"""Samples to probe with: tensors, any map-style dataset, or the training set of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from bigbatch import keyed
+from bigbatch.errors import Problem
+from bigbatch.probes._objective import SAMPLES, Objective, count, rows
+
+if TYPE_CHECKING:
+    from bigbatch.probes._contract import State
+
+
+class Data(Protocol):
+    """Samples with numbers 0..len-1, each always the same."""
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        """Inputs and targets of some samples, where the model is."""
+
+
+class _Tensors:
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return count(self.inputs)
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        return rows(self.inputs, indices), rows(self.targets, indices)
+
+
+class _MapStyle:
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        from torch.utils.data import default_collate
+
+        inputs, targets = default_collate([self.dataset[index] for index in indices.tolist()])
+        return inputs, targets
+
+
+def as_data(data: Any) -> Data:
+    """(inputs, targets), a torch Dataset of such pairs, or what already offers `fetch`."""
+    if hasattr(data, "fetch"):
+        return data
+    if isinstance(data, tuple) and len(data) == 2:
+        return _Tensors(*data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        return _MapStyle(data)
+    raise Problem(f"{type(data).__name__} is no data to probe with: give (inputs, targets), or a map-style Dataset")
+
+
+def chosen(data: Data, samples: int | None, seed: int) -> Tensor:
+    """The numbers of the samples that every call with this seed uses."""
+    total = len(data)
+    return keyed.permutation(total, seed, SAMPLES)[: total if samples is None else min(samples, total)]
+
+
+class TrainingSet:
+    """A run's training samples: filtered as the run says, not augmented, text without a carried state."""
+
+    def __init__(self, state: State) -> None:
+        self._kept = state.batches.kept
+        self._samples = state.batches.samples(state.batch.global_batch)
+        self._model, self._device = state.model, state.engine.device
+
+    def __len__(self) -> int:
+        return len(self._samples) if self._kept is None else len(self._kept)
+
+    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        from bigbatch.gradient import to_model
+
+        inputs, targets = self._samples.fetch(indices if self._kept is None else self._kept[indices])
+        return to_model(inputs, self._model, self._device), targets.to(self._device)
+
+
+def run_loss(outputs: Any, targets: Tensor) -> Tensor:
+    """The loss that a run trains with, one a sample; models of text return their state too."""
+    from bigbatch.losses import per_sample_loss
+
+    return per_sample_loss(outputs[0] if isinstance(outputs, tuple) else outputs, targets)
+
+
+def fixed_objective(state: State, samples: int) -> Objective:
+    """The run's loss on samples that stay the same through the run, and on every rank."""
+    data = TrainingSet(state)
+    inputs, targets = data.fetch(chosen(data, samples, state.run.seed))
+    return Objective(
+        state.model,
+        run_loss,
+        inputs,
+        targets,
+        micro_batch=micro_batch(state),
+        seed=state.run.seed,
+        cast=state.gradient.cast,
+    )
+
+
+def micro_batch(state: State) -> int:
+    """The run's own pieces: BatchNorm normalises over as many samples as in training."""
+    return max(piece.count for pieces in state.batch.by_rank for piece in pieces)

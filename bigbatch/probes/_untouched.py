@@ -1,0 +1,80 @@
+"""A model is looked at and left as it was: random numbers, buffers, gradients, modes, frozen tensors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+# None leaves each module in the mode it is in
+Mode = Literal["train", "eval"] | None
+
+
+@contextmanager
+def untouched(model: nn.Module, mode: Mode = None) -> Iterator[None]:
+    """Within it the model may be run in any way; afterwards everything but time is put back.
+
+    Gradients are taken away meanwhile, so that a backward pass within cannot add to them.
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    norms = [
+        (module, module.momentum, module.track_running_stats)
+        for module in model.modules()
+        if isinstance(module, _BatchNorm)
+    ]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    parameters = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
+    generators = _generators()
+    for parameter, _, _ in parameters:
+        parameter.grad = None
+    if mode is not None:
+        model.train(mode == "train")
+    try:
+        yield
+    finally:
+        for module, was_training in modes:
+            module.training = was_training
+        for norm, momentum, tracked in norms:
+            norm.momentum, norm.track_running_stats = momentum, tracked
+        for buffer, before in buffers:
+            _put_back(buffer, before)
+        for parameter, gradient, required in parameters:
+            parameter.requires_grad_(required)
+            parameter.grad = gradient
+        _restore(generators)
+
+
+@contextmanager
+def moved(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Within it the parameters may be written to; afterwards they are the same to the bit. Gives where they began."""
+    origin = [parameter.detach().clone() for parameter in parameters]
+    try:
+        yield origin
+    finally:
+        for parameter, before in zip(parameters, origin, strict=True):
+            _put_back(parameter, before)
+
+
+@torch.no_grad()
+def _put_back(tensor: Tensor, before: Tensor) -> None:
+    tensor.copy_(before)
+
+
+def _generators() -> tuple[Any, ...]:
+    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), on_gpu, random.getstate(), np.random.get_state()
+
+
+def _restore(generators: tuple[Any, ...]) -> None:
+    on_cpu, on_gpu, python, numpy = generators
+    torch.set_rng_state(on_cpu)
+    if on_gpu is not None:
+        torch.cuda.set_rng_state_all(on_gpu)
+    random.setstate(python)
+    np.random.set_state(numpy)
