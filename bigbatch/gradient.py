@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -39,26 +39,29 @@ class Sums:
 
 
 class MicroGradients:
-    """The squared norm of each micro-batch's own mean gradient, taken on its way into the sum."""
+    """The squared norm of each micro-batch's own mean gradient, tensor by tensor, taken on its way into the sum."""
 
     def __init__(self, model: nn.Module) -> None:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.counts: list[int] = []
-        self.squared_norms: list[float] = []
+        self.squared_norms: list[Tensor] = []  # [tensors] each
 
     @contextmanager
     def of(self, count: int, batch_count: int) -> Iterator[None]:
         """Around the backward pass of `count` samples whose losses are divided by `batch_count`."""
-        before = [None if p.grad is None else p.grad.clone() for p in self.parameters]
+        before = [parameter.grad for parameter in self.parameters]
+        for parameter in self.parameters:
+            parameter.grad = None
         yield
-        added = [
-            p.grad if old is None else p.grad - old
-            for p, old in zip(self.parameters, before, strict=True)
-            if p.grad is not None
-        ]
-        norms = torch.stack(torch._foreach_norm(added, dtype=torch.float64))
+        norms = torch.zeros(len(self.parameters), dtype=torch.float64, device=self.parameters[0].device)
+        used = [number for number, parameter in enumerate(self.parameters) if parameter.grad is not None]
+        own = [cast(Tensor, self.parameters[number].grad) for number in used]
+        norms[used] = torch.stack(torch._foreach_norm(own, dtype=torch.float64))
         self.counts.append(count)
-        self.squared_norms.append(float(norms.square().sum()) * (batch_count / count) ** 2)
+        self.squared_norms.append(norms.square() * (batch_count / count) ** 2)
+        for parameter, sum_before in zip(self.parameters, before, strict=True):
+            if sum_before is not None:  # added to in place, as a backward pass would have
+                parameter.grad = sum_before if parameter.grad is None else sum_before.add_(parameter.grad)
 
 
 class GlobalGradient:

@@ -206,11 +206,12 @@ class Training:
         if not math.isfinite(loss):
             self._record(row | {"train_loss": None, "diverged": True})
             raise Diverged
-        found = self.probes.measure(self, position)
-        if self.needs_closure:
-            self.optimizer.step(partial(self.gradient.loss, batch))  # type: ignore[arg-type]
-        else:
-            self.optimizer.step()
+        self.batch, self.position = batch, position
+        with self.probes.around(self, position) as found:
+            if self.needs_closure:
+                self.optimizer.step(partial(self.gradient.loss, batch))  # type: ignore[arg-type]
+            else:
+                self.optimizer.step()
 
         self.progress = batch.after
         self.epoch_loss_sum += loss_sum
