@@ -84,7 +84,11 @@ def test_score_mask_and_info_have_one_value_a_sample_and_survive_a_file(name, da
 def test_it_is_repeatable_and_does_not_touch_the_dataset_or_random_numbers_to_come(name, dataset, other, monkeypatch):
     labels = dataset.train.labels.clone()
     monkeypatch.setattr(dataset.test, "fetch", lambda *_, **__: pytest.fail("the test set was looked at"))
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
     first, again = keep(name, dataset, other), keep(name, dataset, other)
+    assert torch.equal(torch.rand(3), expected)
     assert torch.equal(first.mask, again.mask)
     assert torch.equal(first.score, again.score)
     assert torch.equal(labels, dataset.train.labels)

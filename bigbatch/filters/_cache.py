@@ -6,6 +6,7 @@ $XDG_CACHE_HOME/bigbatch/filters and may be deleted at any time.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -18,6 +19,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bigbatch.errors import Problem
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -63,8 +66,24 @@ def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) 
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         path.unlink(missing_ok=True)
     made = make()
-    write_npz(path, made)
+    with contextlib.suppress(OSError):  # a full disk costs the next run time, not this one its result
+        write_npz(path, made)
     return made
+
+
+def empty_npy(path: Path, dtype: str, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    """A memory-mapped array of zeros whose disk space is there: writing to a full disk would kill the process."""
+    array = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
+    size = path.stat().st_size
+    try:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        raise Problem(
+            f"{path.parent} has no room for {size / 2**20:,.0f} MB of features ({error.strerror}): "
+            "free space there, or set XDG_CACHE_HOME to another disk"
+        ) from error
+    return array
 
 
 def write_npz(path: Path, content: Arrays) -> None:

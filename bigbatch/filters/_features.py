@@ -76,9 +76,7 @@ def _from_network(
         }
         key = _cache.hash_of(made_from)
         folder = _cache.folder("features") / key[:32]
-        if _ranks.rank() == 0:
-            _create(folder, len(dataset.train), width, precision, made_from)
-        _ranks.largest(0)
+        _ranks.by_the_first(lambda: _create(folder, len(dataset.train), width, precision, made_from))
         bad_sample = _fill(folder, source, dataset)
     finally:
         module.train(was_training)
@@ -99,11 +97,14 @@ def _create(folder: Path, samples: int, width: int, precision: Precision, made_f
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    np.lib.format.open_memmap(temporary / "features.npy", "w+", precision, (samples, width)).flush()
-    np.lib.format.open_memmap(temporary / "done.npy", "w+", np.uint8, (-(-samples // CHUNK),)).flush()
-    (temporary / "about.json").write_text(json.dumps(made_from, indent=2))
-    shutil.rmtree(folder, ignore_errors=True)
-    temporary.rename(folder)
+    try:
+        _cache.empty_npy(temporary / "features.npy", precision, (samples, width))
+        _cache.empty_npy(temporary / "done.npy", "uint8", (-(-samples // CHUNK),))
+        (temporary / "about.json").write_text(json.dumps(made_from, indent=2))
+        shutil.rmtree(folder, ignore_errors=True)
+        temporary.rename(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _fill(folder: Path, source: Source, dataset: Dataset) -> int:
@@ -201,7 +202,7 @@ def _copy(path: Path, target: Path, samples: int, precision: Precision) -> None:
             if piece.ndim != 2 or piece.dtype.kind not in "fiu":
                 raise ValueError(f"found {piece.dtype} of shape {piece.shape}")
             if rows is None:
-                rows = np.lib.format.open_memmap(target, "w+", precision, (samples, piece.shape[1]))
+                rows = _cache.empty_npy(target, precision, (samples, piece.shape[1]))
             if filled + len(piece) > samples:
                 filled = samples + 1
                 break

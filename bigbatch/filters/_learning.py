@@ -45,7 +45,17 @@ def learned(
     rows: Tensor | None = None,
     seen: Seen | None = None,
 ) -> nn.Module:
-    """Network `number` after some epochs over the given samples, else over all: a function of the options alone."""
+    """Network `number` after some epochs over the given samples, else over all: a function of the options alone.
+
+    torch's own random numbers go on afterwards as if nothing had been drawn.
+    """
+    with torch.random.fork_rng(devices=[]):
+        return _learn(dataset, options, epochs, number, rows, seen)
+
+
+def _learn(
+    dataset: Dataset, options: LearningOptions, epochs: int, number: int, rows: Tensor | None, seen: Seen | None
+) -> nn.Module:
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
     rows = torch.arange(len(dataset.train)) if rows is None else rows
@@ -89,8 +99,12 @@ def probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None
 def mean_over_networks(
     options: LearningOptions, score: Callable[[int], Tensor]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    total = sum((score(number).double() for number in range(options.networks)), torch.zeros(1, dtype=torch.float64))
-    return (total / options.networks).numpy()
+    """On several ranks the first one's networks speak for all."""
+
+    def mean() -> np.ndarray[Any, np.dtype[np.float64]]:
+        return torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
+
+    return _ranks.by_the_first(mean)
 
 
 def folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:

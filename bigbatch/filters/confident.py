@@ -6,8 +6,10 @@ from typing import Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from bigbatch.datasets import Dataset
+from bigbatch.filters import _ranks
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._learning import LearningOptions, folds, learned, probabilities
 from bigbatch.filters._library import library
@@ -26,12 +28,18 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     cleanlab_rank = library("cleanlab.rank", "filter 'confident'")
     cleanlab_filter = library("cleanlab.filter", "filter 'confident'")
     labels = dataset.train.labels
-    predicted = torch.zeros(len(labels), len(dataset.classes))
-    for number, (rows, held_out) in enumerate(folds(len(labels), config.networks, config.seed, _FOLDS)):
-        predicted[held_out] = probabilities(learned(dataset, config, config.epochs, number, rows), dataset, held_out)
-    quality = cleanlab_rank.get_label_quality_scores(labels.numpy(), predicted.double().numpy())
-    issues = cleanlab_filter.find_label_issues(labels.numpy(), predicted.double().numpy(), n_jobs=1)
+    predicted = _ranks.by_the_first(lambda: _out_of_sample(dataset, config)).double().numpy()
+    quality = cleanlab_rank.get_label_quality_scores(labels.numpy(), predicted)
+    issues = cleanlab_filter.find_label_issues(labels.numpy(), predicted, n_jobs=1)
     score = torch.from_numpy(1 - quality)
     by_rank = config.count == "drop" or config.like is not None
     mask = drop_largest(score, dataset, config) if by_rank else torch.from_numpy(~issues)
     return Kept(score, mask, {"label_issues_found": int(issues.sum()), "folds": config.networks})
+
+
+def _out_of_sample(dataset: Dataset, config: Config) -> Tensor:
+    """Each sample's probabilities by the network that did not learn from it."""
+    predicted = torch.zeros(len(dataset.train), len(dataset.classes))
+    for number, (rows, held_out) in enumerate(folds(len(dataset.train), config.networks, config.seed, _FOLDS)):
+        predicted[held_out] = probabilities(learned(dataset, config, config.epochs, number, rows), dataset, held_out)
+    return predicted

@@ -69,9 +69,11 @@ class Net(nn.Module):
 
     def __init__(self, classes: int = 10, inputs: int = 64) -> None:
         super().__init__()
-        torch.manual_seed(5)
-        self.hidden = nn.Sequential(nn.Flatten(), nn.Linear(inputs, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.5))
-        self.head = nn.Linear(24, classes)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            layers = (nn.Linear(inputs, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.5))
+            self.hidden = nn.Sequential(nn.Flatten(), *layers)
+            self.head = nn.Linear(24, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.hidden(x))

@@ -16,6 +16,9 @@ from torch import nn
 from bigbatch import models
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _source
+from bigbatch.results import Folder
+from bigbatch.run import Run
+from bigbatch.training import train
 
 HERE = Path(__file__).parent
 FAST = ["reducer=none", "components=5", "drop=0.05"]
@@ -86,6 +89,36 @@ def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ran
     rows, done = features_in(tmp_path)
     assert done.all()
     np.testing.assert_array_equal(rows, extracted(filter_parts.Net(), filter_parts.digits()))
+
+
+@pytest.mark.parametrize(
+    "filtering",
+    [
+        {"name": "network", "network": "filter_parts:Net", "reducer": "none"},
+        {"name": "el2n", "model": "mlp", "networks": 1, "epochs": 1},
+    ],
+    ids=["network", "el2n"],
+)
+def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, filtering, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    common = {
+        "dataset": "digits",
+        "model": "mlp",
+        "global_batch": 256,
+        "micro_batch": 128,
+        "epochs": 1,
+        "dtype": "float64",
+    }
+    run = Run(**common, optimizer={"name": "momentum", "lr": 0.1}, filter=filtering)
+    (tmp_path / "run.json").write_text(run.to_json())
+    command = [sys.executable, "-m", "bigbatch", "train", str(tmp_path / "run.json"), "--ranks", "2", "--quiet"]
+    done = subprocess.run([*command, "--runs-dir", str(tmp_path)], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    ranks = Folder(tmp_path / run.with_settings(["engine=ddp"]).folder_name).summary()
+    alone = train(run, runs_dir=tmp_path)
+    assert ranks["ranks"] == 2
+    assert ranks["samples"] == alone["samples"] < 1437
+    assert ranks["test_loss"] == pytest.approx(alone["test_loss"], abs=1e-9)
 
 
 def test_what_is_marked_is_not_computed_again(tmp_path, monkeypatch):
@@ -256,3 +289,14 @@ def test_neighbours_are_exact(engine, monkeypatch):
     neighbours, distances = _neighbours.nearest(same, 5, engine=engine)
     assert (neighbours != np.arange(40)[:, None]).all()
     assert (distances == 0).all()
+
+
+def test_a_disk_without_room_is_said_before_anything_is_computed(tmp_path, monkeypatch):
+    def full(descriptor, offset, size):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with _cache.below(tmp_path):
+        with pytest.raises(Problem, match=r"has no room for .* MB of features \(No space left on device\): free space"):
+            extracted(filter_parts.Net(), filter_parts.digits(300))
+        assert list((tmp_path / "features").iterdir()) == []
