@@ -91,25 +91,18 @@ def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ran
     np.testing.assert_array_equal(rows, extracted(filter_parts.Net(), filter_parts.digits()))
 
 
-@pytest.mark.parametrize(
-    "filtering",
-    [
-        {"name": "network", "network": "filter_parts:Net", "reducer": "none"},
-        {"name": "el2n", "model": "mlp", "networks": 1, "epochs": 1},
-    ],
-    ids=["network", "el2n"],
-)
-def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, filtering, monkeypatch):
+def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
-    common = {
-        "dataset": "digits",
-        "model": "mlp",
-        "global_batch": 256,
-        "micro_batch": 128,
-        "epochs": 1,
-        "dtype": "float64",
-    }
-    run = Run(**common, optimizer={"name": "momentum", "lr": 0.1}, filter=filtering)
+    run = Run(
+        dataset="digits",
+        filter={"name": "network", "network": "filter_parts:Net", "reducer": "none"},
+        model="mlp",
+        global_batch=256,
+        micro_batch=128,
+        optimizer={"name": "momentum", "lr": 0.1},
+        epochs=1,
+        dtype="float64",
+    )
     (tmp_path / "run.json").write_text(run.to_json())
     command = [sys.executable, "-m", "bigbatch", "train", str(tmp_path / "run.json"), "--ranks", "2", "--quiet"]
     done = subprocess.run([*command, "--runs-dir", str(tmp_path)], capture_output=True, text=True, timeout=200)

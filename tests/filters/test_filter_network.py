@@ -75,10 +75,9 @@ def test_what_is_dropped_is_dbscans_noise_on_the_map_class_by_class(result):
 
 def test_the_manifest_rebuilds_the_same_mask_and_score_bit_for_bit_without_the_cache(result):
     saved = _manifest.load(result)
-    for path in (result, result.with_suffix(".json")):
-        again = _manifest.rebuild(path)
-        assert torch.equal(again.mask, saved.mask)
-        assert torch.equal(again.score, saved.score)
+    again = _manifest.rebuild(result.with_suffix(".json"))
+    assert torch.equal(again.mask, saved.mask)
+    assert torch.equal(again.score, saved.score)
     assert (again.arrays["map"] == saved.arrays["map"]).all()
 
 
