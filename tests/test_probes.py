@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import json
+import re
+import sys
+import types
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from small import final_weights, same_bits, small_run
 
-from bigbatch.errors import Problem
+from bigbatch.errors import Problem, Stopped
+from bigbatch.probes._commands import peaks, probe
 from bigbatch.probes.noise_scale import parts_of
 from bigbatch.results import Folder
 from bigbatch.training import train
@@ -17,11 +24,6 @@ NOISE = {"name": "noise_scale", "every_steps": 1}
 def trained(run, runs_dir):
     train(run, runs_dir=runs_dir)
     return Folder(runs_dir / run.folder_name)
-
-
-def test_noise_and_signal_by_hand():
-    # |G|² = 3, trΣ = 80: E|g|² is 3 + 80/8 = 13 for 8 samples and 3 + 80/32 = 5.5 for 32
-    assert parts_of(13.0, 1 / 8, 5.5, 1 / 32) == pytest.approx((80.0, 3.0))
 
 
 def test_noise_and_signal_of_a_gaussian_gradient():
@@ -61,15 +63,6 @@ def test_micro_gradients_are_those_of_the_micro_batches(tmp_path):
     assert row["whole"] == pytest.approx(row["noise"] / row["signal"])
 
 
-@pytest.mark.parametrize("probe", [{"name": "ratio", "every_steps": 5}, {"name": "noise_scale", "every_steps": 2}])
-def test_a_probe_only_reads(tmp_path, probe):
-    without = trained(small_run(model=NET), tmp_path)
-    probed = trained(small_run(model=NET, probes=[probe]), tmp_path)
-    assert same_bits(final_weights(without), final_weights(probed))
-    found = [row["step"] for row in probed.metrics() if probe["name"] in row]
-    assert found == list(range(1, 13, probe["every_steps"]))
-
-
 def test_one_micro_batch_has_no_noise_to_compare(tmp_path):
     with pytest.raises(Problem, match="a batch of 256 is one of them here: use --set micro_batch=64"):
         train(small_run(micro_batch=256, probes=[NOISE]), runs_dir=tmp_path)
@@ -85,8 +78,6 @@ def test_the_batch_follows_the_noise_and_a_resume_does_not_disturb_it(tmp_path):
         "signal_number": 15,
     }
     run = small_run(global_batch=follows, micro_batch=16, probes=[NOISE], epochs=4, optimizer=optimizer)
-    from bigbatch.errors import Stopped
-
     with pytest.raises(Stopped):
         train(run, runs_dir=tmp_path)
     stopped_and_resumed = trained(run, tmp_path)
@@ -96,3 +87,138 @@ def test_the_batch_follows_the_noise_and_a_resume_does_not_disturb_it(tmp_path):
     assert max(batches) > 64  # it grew
     assert [row["global_batch"] for row in stopped_and_resumed.metrics() if "rate" in row] == batches
     assert same_bits(final_weights(stopped_and_resumed), final_weights(whole))
+
+
+def rows_of(folder, name):
+    return [row[name] for row in folder.metrics() if name in row]
+
+
+def test_noise_has_averages_of_its_parts_and_an_interval_once_there_are_rows(tmp_path):
+    rows = rows_of(trained(small_run(probes=[NOISE]), tmp_path), "noise_scale")
+    assert rows[1]["noise_average"] == pytest.approx(0.9 * rows[0]["noise"] + 0.1 * rows[1]["noise"])
+    assert rows[1]["whole"] == pytest.approx(rows[1]["noise_average"] / rows[1]["signal_average"])
+    assert [row["interval"] is None for row in rows] == [True] * 7 + [False] * 5
+    low, high = rows[-1]["interval"]
+    assert low < rows[-1]["whole"] < high
+    layers = rows[-1]["layers"]
+    assert set(layers) == {"layers.0.weight", "layers.0.bias", "head.weight", "head.bias"}
+    assert sum(layer["noise_average"] for layer in layers.values()) == pytest.approx(rows[-1]["noise_average"])
+
+
+def test_strides_add_up_to_a_search_space_over_a_resume(tmp_path):
+    watched = {"name": "stride", "every_steps": 2, "full_samples": 32}
+    dying = {"name": "outside:DyingSGD", "lr": 0.1, "marker": str(tmp_path / "died"), "at_step": 9, "signal_number": 15}
+    run = small_run(probes=[watched], optimizer=dying)
+    with pytest.raises(Stopped):
+        train(run, runs_dir=tmp_path)
+    rows = rows_of(trained(run, tmp_path), "stride")
+    assert [row["epoch"] for row in rows] == [0, 0, 0, 1, 1, 1]
+    assert rows[2]["epoch_stride"] == pytest.approx(sum(row["stride"] for row in rows[:3]) / 3)
+    assert rows[5]["epoch_stride"] == pytest.approx(sum(row["stride"] for row in rows[3:]) / 3)
+    assert rows[5]["epoch_normalised"] == pytest.approx(rows[5]["epoch_stride"] / 0.1)
+    assert rows[5]["search_space"] == pytest.approx(2 * sum(row["stride"] for row in rows))
+    whole = rows_of(trained(run, tmp_path / "whole"), "stride")
+    assert rows == whole
+
+
+def test_the_loss_stride_starts_from_the_loss_that_was_learned_from(tmp_path):
+    folder = trained(small_run(model=NET, dtype="float64", probes=[{"name": "stride", "every_steps": 1}]), tmp_path)
+    for row in folder.metrics():
+        if "stride" in row:
+            assert row["stride"]["same_batch"]["before"] == pytest.approx(row["train_loss"], rel=1e-9)
+    first = folder.metrics()[0]["stride"]  # a small plain step: what it gains is first order
+    assert first["same_batch"]["fall"] == pytest.approx(first["first_order"], rel=0.2)
+
+
+def test_the_peak_of_the_lipschitz_constant_is_carried_along_and_compared_over_batches(tmp_path):
+    folders = []
+    for batch in (512, 128):
+        run = small_run(global_batch=batch, probes=[{"name": "lipschitz", "every_steps": 1}])
+        folders.append(trained(run, tmp_path))
+        rows = rows_of(folders[-1], "lipschitz")
+        highest = max(rows, key=lambda row: row["exact"])
+        assert rows[-1]["peak"] == {key: highest[key] for key in ("exact", "step", "epochs")}
+    table = peaks(folder.path for folder in folders)
+    assert [row["run"] for row in table] == [str(folders[1].path), str(folders[0].path)]
+    assert table[0]["step"] == rows[-1]["peak"]["step"]
+    with pytest.raises(Problem, match="has no rows of the probe 'lipschitz'"):
+        peaks([trained(small_run(), tmp_path).path])
+
+
+def test_a_gradient_that_is_not_finite_is_a_sentence_in_the_row_and_the_run_goes_on(tmp_path):
+    class Rootless(torch.nn.Module):
+        """√0 has a finite value and no finite slope."""
+
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.head(x.flatten(1)) + (0 * self.head.weight.sum()).sqrt()
+
+    module = types.ModuleType("rootless")
+    module.Rootless = Rootless
+    sys.modules["rootless"] = module
+    asked = [{"name": name, "every_steps": 6} for name in ("ratio", "noise_scale", "lipschitz", "stride", "sharpness")]
+    folder = trained(small_run(model="rootless:Rootless", probes=asked, epochs=None, steps=1), tmp_path)
+    row = folder.metrics()[0]
+    for name in ("ratio", "noise_scale", "lipschitz", "sharpness"):
+        assert row[name] == {
+            "problem": "the gradient is not finite: probe an earlier checkpoint, or train with a lower rate"
+        }
+    assert "the loss is not finite beside this step" in row["stride"]["problem"]
+
+
+def test_text_is_probed_without_disturbing_the_state_it_carries(tmp_path):
+    data = tmp_path / "data" / "ptb"
+    data.mkdir(parents=True)
+    words = " ".join(f"w{i % 7} w{i * i % 5}" for i in range(600))
+    for part in ("train", "valid", "test"):
+        (data / f"ptb.{part}.txt").write_text(f" {words} \n" * 3)
+    model = {"name": "lstm_words", "embedding": 8, "hidden": 8, "layers": 1}
+    weights = []
+    for asked in ([], ["lipschitz", "stride", "noise_scale", "gradient"]):
+        run = small_run(
+            dataset={"name": "ptb", "steps": 5, "official": False},
+            model=model,
+            global_batch=8,
+            micro_batch=4,
+            epochs=None,
+            steps=6,
+            probes=[{"name": name, "every_steps": 2} for name in asked],
+        )
+        train(run, runs_dir=tmp_path, data_dir=tmp_path / "data")
+        folder = Folder(tmp_path / run.folder_name)
+        weights.append(final_weights(folder))
+    assert same_bits(*weights)
+    assert len(rows_of(folder, "lipschitz")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"names": ["lipshitz"]}, "no probe called 'lipshitz'; did you mean 'lipschitz'?"),
+        ({"names": [""]}, "no probe was named: use --probe with some of curvature, gradient"),
+        ({"names": ["ratio"], "options": ["gradient.draws=2"]}, "add --probe gradient, or leave it out"),
+        ({"names": ["ratio"], "options": ["draws"]}, "write PROBE.NAME=VALUE"),
+        ({"names": ["gradient"], "options": ["gradient.batches=[32, 4096]"]}, "cannot draw a batch of 4096 from 1437"),
+        ({"names": ["gradient"], "options": ["gradient.layer=haed"]}, "did you mean 'head"),
+        ({"names": ["ratio"], "out": Path("/nowhere/found.json")}, "found.json could not be written"),
+    ],
+)
+def test_bad_input_to_the_command_gets_one_sentence(arguments, sentence):
+    with pytest.raises(Problem, match=re.escape(sentence)):
+        probe("digits", settings=["model=mlp", "global_batch=64"], quiet=True, **arguments)
+
+
+def test_the_command_writes_json_and_refuses_settings_for_a_run(tmp_path, capsys):
+    out = tmp_path / "found.json"
+    found = probe("digits", names=["ratio,gradient"], settings=["model=mlp", "global_batch=64"], out=out)
+    assert json.loads(out.read_text()) == found
+    assert found["probes"]["gradient"]["layer"] == "layers.0.weight"
+    printed = capsys.readouterr().out
+    assert "gradient: by_batch" in printed
+    assert "1408" in printed
+    folder = trained(small_run(epochs=1), tmp_path)
+    with pytest.raises(Problem, match="leave --set out"):
+        probe(str(folder.path), settings=["epochs=1"])

@@ -54,7 +54,7 @@ def as_data(data: Any) -> Data:
         return data
     if isinstance(data, tuple) and len(data) == 2:
         return _Tensors(*data)
-    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Tensor):
         return _MapStyle(data)
     raise Problem(f"{type(data).__name__} is no data to probe with: give (inputs, targets), or a map-style Dataset")
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from bigbatch import keyed, probes
+from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import COORDINATES, Hessian, Loss, Objective
 from bigbatch.probes._untouched import Mode, untouched
@@ -48,7 +49,7 @@ def curvature(
     - `median_ratio`: med|w| / med|g|, eq. 20 without its signs.
     """
     with untouched(model, mode):
-        return _by_layer(Objective(model, loss, inputs, targets, seed=seed), coordinates, seed)
+        return plain(_by_layer(Objective(model, loss, inputs, targets, seed=seed), coordinates, seed))
 
 
 def _by_layer(objective: Objective, coordinates: int, seed: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch.nn import Parameter
 
 from bigbatch import keyed, probes
 from bigbatch.errors import Problem, did_you_mean
+from bigbatch.probes._contract import plain
 from bigbatch.probes._data import Data, TrainingSet, as_data, chosen, run_loss
 from bigbatch.probes._objective import (
     COORDINATES,
@@ -95,8 +96,20 @@ def gradient(
     discards=() leaves it out.
     """
     with untouched(model, mode):
-        return _measured(
-            model, loss, as_data(data), layer, batches, population, draws, discards, discard_batch, seed, nullcontext
+        return plain(
+            _measured(
+                model,
+                loss,
+                as_data(data),
+                layer,
+                batches,
+                population,
+                draws,
+                discards,
+                discard_batch,
+                seed,
+                nullcontext,
+            )
         )
 
 
@@ -114,16 +127,16 @@ def _measured(
     cast: Cast,
 ) -> dict[str, Any]:
     name, parameter = find_layer(model, layer)
-    sizes = batch_sizes(batches, min(population or len(data), len(data)))
-    pieces = sizes[-1] // sizes[0]
-    samples = chosen(data, pieces * sizes[0], seed)
+    drawn_from = min(population or len(data), len(data))
+    sizes = batch_sizes(batches, drawn_from)
+    samples = chosen(data, drawn_from // sizes[0] * sizes[0], seed)
     piece_gradients = _piece_gradients(model, loss, data, samples.split(sizes[0]), parameter, seed, cast)
     found: dict[str, Any] = {
         "layer": name,
         "population": len(samples),
         "by_batch": [against_lines(piece_gradients, size, sizes[0], draws, seed) for size in sizes],
     }
-    found["exponent"] = _exponent(found["by_batch"])
+    found["exponent"] = _exponent(found["by_batch"], len(samples))
     if discards:
         group = min(discard_batch, len(data))
         found["by_discard"] = _by_discard(
@@ -143,7 +156,11 @@ def find_layer(model: nn.Module, layer: str | None) -> tuple[str, Parameter]:
         for name in (layer, f"{layer}.weight"):
             if name in named:
                 return name, named[name]
-        raise Problem(f"{type(model).__name__} has no trainable layer '{layer}'{did_you_mean(layer, named)}")
+        known = list(dict.fromkeys([*(name.removesuffix(".weight") for name in named), *named]))
+        raise Problem(
+            f"{type(model).__name__} has no trainable layer '{layer}'{did_you_mean(layer, known)} "
+            f"Name a module or a parameter, like '{known[-1]}'"
+        )
     linear = [f"{name}.weight".lstrip(".") for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     first = next(name for name in [*linear, *named] if name in named)
     return first, named[first]
@@ -195,7 +212,9 @@ def against_lines(piece_gradients: Tensor, batch: int, piece: int, draws: int, s
     population = pieces * piece
     mean = piece_gradients.mean(dim=0)
     # pieces are a random partition: their spread around the mean, with pieces − 1, is σ²/piece without bias
-    spread = piece_gradients.var(dim=0).mul(piece).sqrt() if pieces > 1 else torch.zeros_like(mean)
+    spread = (
+        piece_gradients.std(dim=0) * math.sqrt(piece) / _shrinkage(pieces) if pieces > 1 else torch.zeros_like(mean)
+    )
     taken = batch // piece
     found = torch.stack(
         [piece_gradients[order[:taken]].mean(dim=0).abs().mean() for order in _orders(pieces, taken, draws, seed)]
@@ -210,6 +229,11 @@ def against_lines(piece_gradients: Tensor, batch: int, piece: int, draws: int, s
         "corrected": sigma * math.sqrt(2 / math.pi / batch),
         "folded": float(folded_normal(mean, spread * math.sqrt(left / batch)).mean()),
     }
+
+
+def _shrinkage(count: int) -> float:
+    """c₄: by how much the standard deviation of so few normal numbers comes out too small in the mean."""
+    return math.sqrt(2 / (count - 1)) * math.exp(math.lgamma(count / 2) - math.lgamma((count - 1) / 2))
 
 
 def _orders(pieces: int, taken: int, draws: int, seed: int) -> list[Tensor]:
@@ -231,9 +255,9 @@ def folded_normal(mean: Tensor, deviation: Tensor) -> Tensor:
     return spread + mean * torch.erf(mean / safe / math.sqrt(2))
 
 
-def _exponent(by_batch: list[dict[str, Any]]) -> float:
+def _exponent(by_batch: list[dict[str, Any]], population: int) -> float:
     """Least squares over log n; the whole population is left out, since it is one batch and has no noise."""
-    rows = [row for row in by_batch[:-1] if row["measured"] > 0]
+    rows = [row for row in by_batch if row["measured"] > 0 and row["batch"] < population]
     if len(rows) < 2:
         return math.nan
     return float(np.polyfit(np.log([row["batch"] for row in rows]), np.log([row["measured"] for row in rows]), 1)[0])

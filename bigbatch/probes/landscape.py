@@ -17,6 +17,7 @@ from bigbatch.datasets import sha256
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
 from bigbatch.errors import Problem
+from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import DIRECTIONS, Loss, Objective, Vector
 from bigbatch.probes._untouched import Mode, moved, untouched
@@ -112,7 +113,7 @@ def _slices(
         found[number] = value
     if dimensions == 2:
         found = [found[row * points : (row + 1) * points] for row in range(points)]
-    return {"at": at, "losses": probes._contract.plain(found), "reused": len(known), **about}
+    return {"at": at, "losses": plain(found), "reused": len(known), **about}
 
 
 @torch.no_grad()
@@ -124,8 +125,8 @@ def _move(parameters: Vector, origin: Vector, directions: list[Vector], place: t
 
 
 def _hash(objective: Objective) -> str:
-    tensors = [*objective.parameters, *objective.model.buffers()]
-    return sha256(*(tensor.detach().cpu() for tensor in tensors), *_given(objective))
+    tensors = [*objective.parameters, *objective.model.buffers(), *_given(objective)]
+    return sha256(*(tensor.detach().cpu().reshape(-1) for tensor in tensors))
 
 
 def _given(objective: Objective) -> list[Tensor]:
@@ -135,7 +136,7 @@ def _given(objective: Objective) -> list[Tensor]:
     while held:
         value = held.pop(0)
         if isinstance(value, Tensor):
-            found.append(value.detach().cpu())
+            found.append(value)
         elif isinstance(value, tuple | list):
             held += value
         elif isinstance(value, dict):
@@ -170,7 +171,7 @@ class Notes:
 
     def add(self, number: int, loss: float) -> None:
         assert self._file is not None
-        self._file.write(json.dumps([number, probes._contract.plain(loss)]) + "\n")
+        self._file.write(json.dumps([number, plain(loss)]) + "\n")
         self._file.flush()
 
     def __enter__(self) -> Notes:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bigbatch import keyed, probes
 from bigbatch.errors import Problem
+from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import DIRECTIONS, Hessian, Loss, Objective, flat, norm, shaped
 from bigbatch.probes._untouched import Mode, moved, untouched
@@ -81,7 +82,7 @@ def sharpness(
             start=None,
             seed=seed,
         )
-    return found
+    return plain(found)
 
 
 @dataclass(frozen=True)
