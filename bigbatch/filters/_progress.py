@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -31,14 +31,12 @@ def shown(show: bool) -> Iterator[None]:
 
 @contextmanager
 def station(name: str, total: int) -> Iterator[Advance]:
-    """One station of the pipeline; what it yields is told how much is done."""
+    """One station of the pipeline; what it yields is told how much is done. Stations within it keep quiet."""
     if not _shown.get():
         yield _silent
-    elif sys.stderr.isatty():
-        with _bar(name, total) as advance:
-            yield advance
-    else:
-        yield _Lines(name, total)
+        return
+    with _bar(name, total) if sys.stderr.isatty() else nullcontext(_Lines(name, total)) as advance, shown(False):
+        yield advance
 
 
 def say(text: str) -> None:

@@ -69,7 +69,14 @@ def searched(
         raise Problem(f"none of {trials} trials could be filtered ({rows[0]['problem']}): use a larger dataset")
     best = max(tried, key=lambda row: row["accuracy"])
     say(f"best {100 * best['accuracy']:.2f} % held out, {100 * unfiltered:.2f} % without a filter")
-    return {"best": best, "unfiltered_accuracy": unfiltered, "trials": rows, "held_out": fraction, "seeds": seeds}
+    return {
+        "best": best,
+        "note": "the best of many trials flatters itself: confirm it with 'bigbatch filter compare'",
+        "unfiltered_accuracy": unfiltered,
+        "trials": rows,
+        "held_out": fraction,
+        "seeds": seeds,
+    }
 
 
 def _suggested(trial: Any) -> dict[str, Any]:
