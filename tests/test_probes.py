@@ -203,6 +203,10 @@ def test_text_is_probed_without_disturbing_the_state_it_carries(tmp_path):
         ({"names": ["ratio"], "options": ["draws"]}, "write PROBE.NAME=VALUE"),
         ({"names": ["gradient"], "options": ["gradient.batches=[32, 4096]"]}, "cannot draw a batch of 4096 from 1437"),
         ({"names": ["gradient"], "options": ["gradient.layer=haed"]}, "did you mean 'head"),
+        (
+            {"names": ["landscape"], "options": ["landscape.progress=/nowhere/slice"]},
+            "/nowhere/slice.rank0 could not be written (No such file or directory): give another file",
+        ),
         ({"names": ["ratio"], "out": Path("/nowhere/found.json")}, "found.json could not be written"),
     ],
 )
@@ -222,3 +226,16 @@ def test_the_command_writes_json_and_refuses_settings_for_a_run(tmp_path, capsys
     folder = trained(small_run(epochs=1), tmp_path)
     with pytest.raises(Problem, match="leave --set out"):
         probe(str(folder.path), settings=["epochs=1"])
+
+
+def test_a_landscape_of_a_recipe_goes_on_where_it_was_interrupted(tmp_path):
+    options = ["landscape.points=3", "landscape.samples=16", f"landscape.progress={tmp_path / 'slice'}"]
+    asked = {"names": ["landscape"], "settings": ["model=mlp"], "options": options, "quiet": True}
+    first = probe("digits", **asked)["probes"]["landscape"]
+    file = tmp_path / "slice.rank0"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    again = probe("digits", **asked)["probes"]["landscape"]
+    assert (first["reused"], again["reused"]) == (0, 2)
+    assert first["losses"] == again["losses"]
+    with pytest.raises(Problem, match="leave 'progress' out of a training"):
+        train(small_run(probes=[{"name": "landscape", "progress": str(tmp_path / "slice")}]), runs_dir=tmp_path)

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from bigbatch import keyed, probes
+from bigbatch.errors import Problem
 from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import COORDINATES, Hessian, Loss, Objective
@@ -48,6 +49,8 @@ def curvature(
       the gradient vanishes at w = 0; `off_by` is trust_ratio / radius;
     - `median_ratio`: med|w| / med|g|, eq. 20 without its signs.
     """
+    if coordinates < 1:
+        raise Problem(f"curvature samples {coordinates} weights of each tensor: ask for 1 or more")
     with untouched(model, mode):
         return plain(_by_layer(Objective(model, loss, inputs, targets, seed=seed), coordinates, seed))
 

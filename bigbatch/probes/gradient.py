@@ -40,13 +40,22 @@ class Config(probes.Config):
     every_steps: int = Field(1000, gt=0)
     layer: str | None = None  # a parameter or a module; None: the first fully connected layer
     batches: tuple[int, ...] | None = None  # None: 32, 64 ... and the whole population
-    population: int | None = Field(2048, gt=1)  # samples that batches are drawn from; None: all
+    # samples that batches are drawn from; None: 2048 in a training, all where the weights stand still
+    population: int | None = Field(None, gt=1)
     draws: int = Field(32, gt=0)  # batches of each size
     discards: tuple[float, ...] = DISCARDS  # shares of small-loss samples to leave out
-    discard_batch: int = Field(1024, gt=1)
+    discard_batch: int | None = Field(None, gt=1)  # None: 1024 in a training, else the paper's 8192
 
 
 def measure(state: probes.State, config: Config) -> dict[str, Any]:
+    return _of_run(state, config, config.population or 2048, config.discard_batch or 1024)
+
+
+def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
+    return _of_run(state, config, config.population, config.discard_batch or 8192)
+
+
+def _of_run(state: probes.State, config: Config, population: int | None, discard_batch: int) -> dict[str, Any]:
     with untouched(state.model):
         return _measured(
             state.model,
@@ -54,10 +63,10 @@ def measure(state: probes.State, config: Config) -> dict[str, Any]:
             TrainingSet(state),
             config.layer,
             config.batches,
-            config.population,
+            population,
             config.draws,
             config.discards,
-            config.discard_batch,
+            discard_batch,
             state.run.seed,
             state.gradient.cast,
         )

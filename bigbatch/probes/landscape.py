@@ -29,9 +29,19 @@ class Config(probes.Config):
     dimensions: Literal[1, 2] = 1
     points: int = Field(11, ge=2)  # along each direction, from −radius to radius
     radius: float = Field(1.0, gt=0)  # 1: as far as each filter is long
+    progress: Path | None = None  # a file that finished points are kept in, where the weights stand still
 
 
 def measure(state: probes.State, config: Config) -> dict[str, Any]:
+    if config.progress:
+        raise Problem(
+            f"probe 'landscape' keeps points in {config.progress} only where the weights stand still: "
+            f"leave 'progress' out of a training"
+        )
+    return at_rest(state, config)
+
+
+def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
     with untouched(state.model):
         return _slices(
             fixed_objective(state, config.samples),
@@ -39,7 +49,7 @@ def measure(state: probes.State, config: Config) -> dict[str, Any]:
             config.points,
             config.radius,
             state.run.seed,
-            None,
+            config.progress,
             state.engine,
         )
 
@@ -99,7 +109,7 @@ def _slices(
     grid = [(a, b) for a in at for b in (at if dimensions == 2 else [0.0])]
     about = {"dimensions": dimensions, "radius": radius, "seed": seed, **objective.about()}
     notes = Notes(progress, engine, {**about, "points": points, "weights": _hash(objective)}) if progress else None
-    known: dict[int, float] = engine.broadcast(notes.read() if notes and engine.rank == 0 else {})
+    known = _known(notes, engine) if notes else {}
     open_points = [number for number in range(len(grid)) if number not in known]
     losses = torch.zeros(len(grid), dtype=torch.float64, device=engine.device)
     with notes or nullcontext(), moved(objective.parameters) as origin:
@@ -114,6 +124,20 @@ def _slices(
     if dimensions == 2:
         found = [found[row * points : (row + 1) * points] for row in range(points)]
     return {"at": at, "losses": plain(found), "reused": len(known), **about}
+
+
+def _known(notes: Notes, engine: Engine) -> dict[int, float]:
+    """Rank 0 reads, all ranks learn what it found, or what it met: none waits for another."""
+    found: dict[int, float] | str = {}
+    if engine.rank == 0:
+        try:
+            found = notes.read()
+        except Problem as problem:
+            found = str(problem)
+    found = engine.broadcast(found)
+    if isinstance(found, str):
+        raise Problem(found)
+    return found
 
 
 @torch.no_grad()
@@ -176,12 +200,14 @@ class Notes:
 
     def __enter__(self) -> Notes:
         file = self.path.with_name(f"{self.path.name}.rank{self.engine.rank}")
-        if not file.exists() or not file.read_text(encoding="utf-8").endswith("\n"):
+        try:
             _cut_to_whole_lines(file)
-        self._file = file.open("a", encoding="utf-8")
-        if self._file.tell() == 0:
-            self._file.write(json.dumps(self.about) + "\n")
-            self._file.flush()
+            self._file = file.open("a", encoding="utf-8")
+            if self._file.tell() == 0:
+                self._file.write(json.dumps(self.about) + "\n")
+                self._file.flush()
+        except OSError as error:
+            raise Problem(f"{file} could not be written ({error.strerror}): give another file") from error
         return self
 
     def __exit__(self, *error: object) -> None:
