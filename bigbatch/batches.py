@@ -7,7 +7,7 @@ therefore a handful of integers, and any number of ranks can go on from there wi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import torch
@@ -47,13 +47,17 @@ class Batch:
     indices: Tensor
     global_batch: int  # the setting; the last batch of an epoch has fewer samples
     epoch: int
-    by_rank: tuple[tuple[Slice, ...], ...]
+    split: Split
     after: Progress
     epoch_ends: bool
 
     @property
     def count(self) -> int:
         return len(self.indices)
+
+    @cached_property
+    def by_rank(self) -> tuple[tuple[Slice, ...], ...]:
+        return self.split.slices(self.count)
 
     @property
     def every_rank_has_work(self) -> bool:
@@ -133,7 +137,7 @@ class Batches:
             epoch=progress.epoch + epoch_ends,
             offset=0 if epoch_ends else progress.offset + count,
         )
-        return Batch(indices, global_batch, progress.epoch, split.slices(count), after, epoch_ends)
+        return Batch(indices, global_batch, progress.epoch, split, after, epoch_ends)
 
     def _arrange(self, global_batch: int) -> Samples:
         return self.dataset.train.arranged(global_batch)  # type: ignore[attr-defined]

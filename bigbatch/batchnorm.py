@@ -31,8 +31,9 @@ class RunningStatistics:
 
     @contextmanager
     def over(self, groups_of_this_rank: int, groups_of_all: int) -> Iterator[None]:
-        """One step of the statistics for all forwards within. With a single group torch does just that itself."""
-        if not self.layers or groups_of_all == 1:
+        """One step of the statistics for all forwards within. With a single group torch does just that itself,
+        but only on the rank that has it."""
+        if not self.layers or (groups_of_all == 1 and self.engine.ranks == 1):
             yield
             return
         before = [buffer.clone() for buffer in self._buffers()]
@@ -45,6 +46,12 @@ class RunningStatistics:
             for layer, momentum in zip(self.layers, self.momenta, strict=True):
                 layer.momentum = momentum
         self._step(before, groups_of_this_rank, groups_of_all)
+
+    def leave_to_graph(self) -> None:
+        """Go on with copies: a graph whose backward pass is still to come keeps the statistics that it saw."""
+        for layer in self.layers:
+            layer.running_mean = cast(Tensor, layer.running_mean).clone()
+            layer.running_var = cast(Tensor, layer.running_var).clone()
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:

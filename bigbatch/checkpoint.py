@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bigbatch.errors import Problem
+from bigbatch.errors import Notice, Problem
 
 KEPT = 2
 _FILES = ("model.safetensors", "state.pt")
@@ -70,7 +70,7 @@ def load(folder: Path, run_hash: str) -> tuple[Path, dict[str, Any]] | None:
                     f"move it away, or resume the run that it came from"
                 )
             if faults:
-                warnings.warn(f"{faults[0]}; going on from {candidate.name}", stacklevel=2)
+                warnings.warn(Notice(f"{faults[0]}; going on from {candidate.name}"), stacklevel=2)
             return candidate, torch.load(candidate / "state.pt", map_location="cpu", weights_only=True)
         faults.append(fault)
     if faults:
@@ -95,7 +95,7 @@ def _fault(checkpoint: Path) -> str | None:
         for name, expected in manifest["sha256"].items():
             if _sha256(checkpoint / name) != expected:
                 return f"{checkpoint / name} is damaged (its SHA-256 is not the one in manifest.json)"
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{checkpoint} is incomplete ({_reason(error)})"
     return None
 
@@ -116,4 +116,6 @@ def _flush(path: Path) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, RuntimeError):  # torch speaks of its own source files here
+        return "torch could not write all of it"
     return str(error).splitlines()[0]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
 from bigbatch import __version__, parts
-from bigbatch.errors import Problem, Stopped
+from bigbatch.errors import Notice, Problem, Stopped
 
 DONE, BROKEN, WRONG_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 75  # 75: EX_TEMPFAIL, "try again later"
+
+_PYTHONS_SHOW_WARNING = warnings.showwarning
 
 app = App(
     name="bigbatch",
@@ -206,7 +210,15 @@ def list_parts(kind: str | None = None) -> int:
 def main(arguments: list[str] | None = None) -> None:
     """What the `bigbatch` command runs: problems end in one sentence, not in a traceback."""
     sys.path.insert(0, "")  # a user's own parts are found in the folder at hand, as with python -m
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     sys.exit(_exit_code(arguments))
+
+
+def _show_warning(message: Warning | str, *details: Any) -> None:
+    if isinstance(message, Notice):
+        print(f"bigbatch: {message}", file=sys.stderr)
+    else:
+        _PYTHONS_SHOW_WARNING(message, *details)
 
 
 def _exit_code(arguments: list[str] | None) -> Any:
@@ -217,6 +229,9 @@ def _exit_code(arguments: list[str] | None) -> Any:
     except KeyboardInterrupt:
         print("bigbatch: interrupted", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def _say(ending: Problem | Stopped) -> int:

@@ -13,7 +13,6 @@ class Display(Protocol):
     def start(self, total_epochs: float, epochs: float) -> None: ...
     def step(self, row: dict[str, Any], samples_per_second: float) -> None: ...
     def evaluated(self, row: dict[str, Any]) -> None: ...
-    def say(self, text: str) -> None: ...
     def close(self) -> None: ...
 
 
@@ -25,9 +24,6 @@ class Quiet:
         pass
 
     def evaluated(self, row: dict[str, Any]) -> None:
-        pass
-
-    def say(self, text: str) -> None:
         pass
 
     def close(self) -> None:
@@ -46,16 +42,16 @@ class Lines(Quiet):
         if time.monotonic() - self._last < _SECONDS_BETWEEN_LINES:
             return
         self._last = time.monotonic()
-        self.say(
+        self._say(
             f"epoch {row['epoch']:.2f}/{self._total_epochs:g}  loss {row['train_loss']:.4f}  "
             f"{samples_per_second:,.0f} samples/s  {self._left(row['epoch'])}"
         )
 
     def evaluated(self, row: dict[str, Any]) -> None:
         self._last = time.monotonic()
-        self.say(f"epoch {row['epoch']:g}/{self._total_epochs:g}  {describe(row)}")
+        self._say(f"epoch {row['epoch']:g}/{self._total_epochs:g}  {describe(row)}")
 
-    def say(self, text: str) -> None:
+    def _say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
     def _left(self, epochs: float) -> str:
@@ -82,18 +78,16 @@ class Bar(Quiet):
         )
         self._task = self._progress.add_task("", total=total_epochs, about="")
         self._progress.update(self._task, completed=epochs)
-        self._tested = ""
+        self._about = self._tested = ""
         self._progress.start()
 
     def step(self, row: dict[str, Any], samples_per_second: float) -> None:
-        about = f"loss {row['train_loss']:.4f}  {self._tested}{samples_per_second:,.0f} samples/s"
-        self._progress.update(self._task, completed=row["epoch"], about=about)
+        self._about = f"loss {row['train_loss']:.4f}  {samples_per_second:,.0f} samples/s  "
+        self._progress.update(self._task, completed=row["epoch"], about=f"{self._about}{self._tested}")
 
     def evaluated(self, row: dict[str, Any]) -> None:
         self._tested = f"{describe(row)}  "
-
-    def say(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False)
+        self._progress.update(self._task, completed=row["epoch"], about=f"{self._about}{self._tested}", refresh=True)
 
     def close(self) -> None:
         if hasattr(self, "_progress"):

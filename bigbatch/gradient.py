@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbatch import keyed, selectors
-from bigbatch.batches import Batch, Batches, Slice, Split
+from bigbatch.batches import Batch, Batches, Slice
 from bigbatch.batchnorm import RunningStatistics
 from bigbatch.carried import CarriedState
 from bigbatch.datasets._workers import Prefetcher, Request
@@ -80,6 +80,7 @@ class GlobalGradient:
         self.micro_gradients: MicroGradients | None = None  # set where a probe wants to see them
         self.cast = precision(run, engine)
         self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
+        self.every_parameter_used = engine.ranks == 1 or self._uses_every_parameter()  # DDP would wait for the others
 
     def expect(self, coming: Sequence[Batch]) -> None:
         """Let the dataset's worker processes, where it has any, decode what will be asked for next."""
@@ -96,9 +97,10 @@ class GlobalGradient:
 
     def of(self, batch: Batch, position: Position) -> Sums:
         """Leaves the gradient in `.grad` on every rank; returns sums over this rank's samples."""
-        if self.run.selector.name == "all":
-            return self._of_all(batch)
-        sums = self._of_selected(batch, position)
+        if selectors.weighs_samples(self.run.selector):
+            sums = self._of_selected(batch, position)
+        else:
+            sums = self._of_all(batch)
         selectors.edit_gradients(self.model.parameters(), self.run.selector)
         return sums
 
@@ -107,7 +109,7 @@ class GlobalGradient:
         sums = Sums()
         with self.statistics.over(len(own), batch.micro_batches):
             # gradients travel with the last backward pass, unless a rank has none or each one is looked at by itself
-            with_backward = batch.every_rank_has_work and self.micro_gradients is None
+            with_backward = self.every_parameter_used and batch.every_rank_has_work and self.micro_gradients is None
             for piece in own:
                 sends = with_backward and piece is own[-1]
                 with nullcontext() if sends else self.engine.accumulating(self.wrapped):
@@ -137,47 +139,51 @@ class GlobalGradient:
         with first_pass, torch.set_grad_enabled(one_pass), self.engine.accumulating(self.wrapped):
             for piece in own:
                 losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
+                if one_pass:
+                    self.statistics.leave_to_graph()
                 sums.add(losses, hits, 0)
                 graphs.append(losses)
         weights = self._weights(batch, own, graphs, position)
-        sums.kept = int(weights.count_nonzero())
+        sums.kept = sum(int(weights[piece.start : piece.stop].count_nonzero()) for piece in own)
         with self.engine.accumulating(self.wrapped):
             if one_pass:
-                self._backward_of_kept(batch, graphs, weights)
+                self._backward_of_kept(batch, own, graphs, weights)
             else:
-                self._second_pass(batch, own, weights)
+                self._second_pass(batch, weights)
         self.engine.sum_gradients(self.model)
         return sums
 
     def _weights(self, batch: Batch, own: Sequence[Slice], losses: list[Tensor], position: Position) -> Tensor:
-        """This rank's weights: by its own losses, or by those of the whole global batch in its order."""
-        # float64 on every rank, also on one that has no samples to take a type from
-        nothing = torch.zeros(0, dtype=torch.float64, device=self.engine.device)
-        own_losses = torch.cat([nothing, *(piece.detach().double() for piece in losses)])
-        if getattr(self.run.selector, "scope", "global") == "rank":
-            return selectors.weights(own_losses, self.run.selector, position)
+        """One weight for each sample of the global batch, by its losses or by those of the sample's rank."""
         mine = slice(own[0].start, own[-1].stop) if own else slice(0, 0)
-        all_losses = own_losses.new_zeros(batch.count)
-        all_losses[mine] = own_losses
-        return selectors.weights(self.engine.sum(all_losses), self.run.selector, position)[mine]
+        # float64 on every rank, also on one that has no samples to take a type from
+        all_losses = torch.zeros(batch.count, dtype=torch.float64, device=self.engine.device)
+        if own:
+            all_losses[mine] = torch.cat([piece.detach().double() for piece in losses])
+        if getattr(self.run.selector, "scope", "global") == "global":
+            return selectors.weights(self.engine.sum(all_losses), self.run.selector, position)
+        weights = torch.zeros_like(all_losses)
+        weights[mine] = selectors.weights(all_losses[mine], self.run.selector, position)
+        return self.engine.sum(weights)
 
-    def _backward_of_kept(self, batch: Batch, graphs: list[Tensor], weights: Tensor) -> None:
+    def _backward_of_kept(self, batch: Batch, own: Sequence[Slice], graphs: list[Tensor], weights: Tensor) -> None:
         with selectors.skip_zero_rows():
-            for losses, piece_weights in zip(graphs, weights.split([len(g) for g in graphs]), strict=True):
+            for piece, losses in zip(own, graphs, strict=True):
+                piece_weights = weights[piece.start : piece.stop]
                 kept = piece_weights.nonzero().squeeze(1)
                 if len(kept):
                     ((losses[kept] * piece_weights[kept]).sum() / batch.count).backward()
 
-    def _second_pass(self, batch: Batch, own: Sequence[Slice], weights: Tensor) -> None:
+    def _second_pass(self, batch: Batch, weights: Tensor) -> None:
+        """The kept samples in the batch's order, divided as if they were the batch: the same on any number of ranks."""
         kept = weights.nonzero().squeeze(1)
-        indices = batch.indices[own[0].start : own[-1].stop][kept] if own else batch.indices[:0]
-        largest = max((piece.count for piece in own), default=1)
-        pieces = Split(1, largest).slices(len(kept))[0]
-        groups = self.engine.sum(torch.tensor([float(len(pieces))], device=self.engine.device))
-        with self.statistics.over(len(pieces), int(groups)):
-            for piece in pieces:
-                losses, _ = self._forward(batch, indices[piece.start : piece.stop], piece)
-                ((losses * weights[kept][piece.start : piece.stop]).sum() / batch.count).backward()
+        by_rank = batch.split.slices(len(kept))
+        own = by_rank[self.engine.rank]
+        with self.statistics.over(len(own), sum(len(pieces) for pieces in by_rank)):
+            for piece in own:
+                samples = kept[piece.start : piece.stop]
+                losses, _ = self._forward(batch, batch.indices[samples.cpu()], piece)
+                ((losses * weights[samples]).sum() / batch.count).backward()
 
     def _forward(self, batch: Batch, indices: Tensor, piece: Slice) -> tuple[Tensor, Tensor]:
         """Losses and hits of some samples; dropout depends on the step and on the micro-batch's place alone."""
@@ -194,26 +200,49 @@ class GlobalGradient:
                 logits, state = self.wrapped(inputs, self.carried.take(piece))
                 self.carried.put(piece, state)
             else:
-                logits = self.wrapped(inputs)
+                logits = self._logits(inputs)
         return per_sample_loss(logits, targets), count_hits(logits, targets)
 
+    def _logits(self, inputs: Tensor) -> Tensor:
+        try:
+            return self.wrapped(inputs)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise Problem(
+                "BatchNorm has nothing to normalise a batch of one sample by, like the last one of an epoch here: "
+                "use another global_batch, which leaves more"
+            ) from error
+
     def seconds_for(self, count: int, global_batch: int) -> float:
-        """Time one micro-batch, forward and backward, and leave no trace of it in the model."""
+        """The time of one micro-batch, forward and backward."""
         samples = self.batches.samples(global_batch)
         inputs, targets = samples.fetch(torch.arange(count) % len(samples))
+        with self._tried(inputs, targets) as seconds:
+            return seconds
+
+    def _uses_every_parameter(self) -> bool:
+        inputs, targets = self.batches.samples(2).fetch(torch.arange(2))
+        with self._tried(inputs, targets):
+            return all(p.grad is not None for p in self.model.parameters() if p.requires_grad)
+
+    @contextmanager
+    def _tried(self, inputs: Tensor, targets: Tensor) -> Iterator[float]:
+        """Forward and backward, for the time they take and the gradients they leave; afterwards no trace of it."""
         inputs, targets = to_model(inputs, self.model, self.engine.device), targets.to(self.engine.device)
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         _wait(self.engine.device)
         started = time.perf_counter()
         with self.cast():
             logits = self.model(inputs)
-        per_sample_loss(logits[0] if samples.sequential else logits, targets).sum().backward()
+        per_sample_loss(logits if isinstance(logits, Tensor) else logits[0], targets).sum().backward()
         _wait(self.engine.device)
-        elapsed = time.perf_counter() - started
-        self.model.zero_grad(set_to_none=True)
-        for buffer, before in zip(self.model.buffers(), buffers, strict=True):
-            buffer.copy_(before)
-        return elapsed
+        try:
+            yield time.perf_counter() - started
+        finally:
+            self.model.zero_grad(set_to_none=True)
+            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
 
 
 def precision(run: Run, engine: Engine) -> Callable[[], AbstractContextManager[Any]]:

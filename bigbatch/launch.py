@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bigbatch.cli import BROKEN, DIVERGED, DONE, STOPPED, WRONG_INPUT
+from bigbatch.cli import BROKEN, DIVERGED, DONE, STOPPED
 from bigbatch.display import describe
 from bigbatch.engines import ranks_started
 from bigbatch.errors import Problem
@@ -47,7 +48,9 @@ def run_here_or_under_torchrun(
     )
     if int(os.environ.get("RANK", "0")) == 0:
         print(outcome(folder, summary) + (" (finished before; --fresh runs it again)" if finished_before else ""))
-    return DONE if summary["diverged_at_step"] is None else DIVERGED
+    if summary["diverged_at_step"] is None or POST_BOX in os.environ:
+        return DONE  # our own launcher reads the run's status; torchrun would only start the ranks again
+    return DIVERGED
 
 
 def outcome(folder: Folder, summary: dict[str, Any]) -> str:
@@ -65,10 +68,14 @@ def _torchrun(
     run: Run, folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, fresh: bool, quiet: bool
 ) -> int:
     """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
-    with folder.alone():
-        if fresh:
-            folder.clear()
-        folder.create(run)
+    with folder.set_aside() if fresh else nullcontext():
+        with folder.alone():
+            folder.create(run)
+        code = _wait_for_ranks(folder, ranks, data_dir, checkpoint_minutes, quiet)
+    return code
+
+
+def _wait_for_ranks(folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, quiet: bool) -> int:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}"),
@@ -87,10 +94,10 @@ def _torchrun(
         with subprocess.Popen(command, env=environment, start_new_session=True) as process:
             _wait(process, folder)
         sentences = {path.read_text() for path in Path(post_box).iterdir()}
+    if folder.status == "failed" and sentences:
+        raise Problem("; ".join(sorted(sentences)))
     for sentence in sorted(sentences):
         print(f"bigbatch: {sentence}", file=sys.stderr)
-    if folder.status == "failed" and sentences:
-        return WRONG_INPUT
     return {"done": DONE, "diverged": DIVERGED, "stopped": STOPPED}.get(folder.status or "", BROKEN)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,13 @@ KINDS = {
     "probes": "probe",
     "recipes": "recipe",
 }
+
+
+# of these a class or function will do; the others have more than one function
+CALLED_FROM_OUTSIDE = ("datasets", "models", "optim", "recipes")
+
+
+_TYPES = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names for branches of a union
 
 
 class Config(BaseModel):
@@ -60,28 +68,35 @@ class OpenConfig(Config):
 
 
 class Outside:
-    """`mypkg.mod:Thing`, dressed as a part: each function of the contract calls Thing with the options."""
+    """`mypkg.mod:Thing`, dressed as a part: the function of its kind's contract calls Thing with the options."""
 
     Config = OpenConfig
 
-    def __init__(self, thing: Callable[..., Any]) -> None:
-        self.thing = thing
+    def __init__(self, kind: str, path: str, thing: Callable[..., Any]) -> None:
+        self.kind, self.path, self.thing = kind, path, thing
 
     def load(self, config: OpenConfig) -> Any:
         """A dataset."""
-        return self.thing(**config.options)
+        return self._called(**config.options)
 
     def build(self, config: OpenConfig, context: Any) -> Any:
         """A model is made of its options; an optimizer of the named parameters and its options."""
-        from torch.optim import Optimizer
-
-        if isinstance(self.thing, type) and issubclass(self.thing, Optimizer):
-            return self.thing(context, **config.options)
-        return self.thing(**config.options)
+        return self._called(*([context] if self.kind == "optim" else []), **config.options)
 
     def run(self) -> Any:
         """A recipe."""
-        return self.thing()
+        return self._called()
+
+    def _called(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            inspect.signature(self.thing).bind(*arguments, **options)
+        except TypeError as error:
+            raise Problem(
+                f"{KINDS[self.kind]} '{self.path}' does not take these options ({error}): check them"
+            ) from error
+        except ValueError:
+            pass  # written in C: it will complain itself
+        return self.thing(*arguments, **options)
 
 
 def names(kind: str) -> list[str]:
@@ -106,16 +121,22 @@ def find(kind: str, name: str) -> Any:
 
 
 def _outside(kind: str, path: str) -> Any:
-    module_name, _, thing_name = path.partition(":")
+    module_name, colon, thing_name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise Problem(f"{KINDS[kind]} '{path}' cannot be imported ({error}): check the name and PYTHONPATH") from error
-    if not thing_name:
+    if not colon:
+        if not hasattr(module, "Config") and kind != "recipes":
+            raise Problem(
+                f"module {path} is no {KINDS[kind]}, as it has no Config: name a thing in it, like {path}:Thing"
+            )
         return module
+    if kind not in CALLED_FROM_OUTSIDE:
+        raise Problem(f"a {KINDS[kind]} of one's own is a module, not a thing in one: name it as '{module_name}'")
     if not hasattr(module, thing_name):
         raise Problem(f"module {module_name} has no '{thing_name}'{did_you_mean(thing_name, dir(module))}")
-    return Outside(getattr(module, thing_name))
+    return Outside(kind, path, getattr(module, thing_name))
 
 
 def configure(kind: str, value: Any) -> Config:
@@ -135,12 +156,13 @@ def configure(kind: str, value: Any) -> Config:
 
 def explain(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
     """The first thing that is wrong, as one sentence."""
-    first = error.errors()[0]
-    path = ".".join(str(part) for part in first["loc"])
+    # of "auto or a number" the number is what was meant by a number
+    first = next((e for e in error.errors() if e["type"] != "literal_error"), error.errors()[0])
+    path = ".".join(str(part) for part in first["loc"] if str(part) not in _TYPES and "[" not in str(part))
     if first["type"] == "extra_forbidden":
         known = [field for field in model.model_fields if field != "name"]
         return f"{owner} has no option '{path}'{did_you_mean(path, known)} It has: {', '.join(known) or 'none'}"
     if first["type"] == "missing":
         return f"{owner} needs '{path}': set it"
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{owner}: {path or 'its options'} {reason}; got {first['input']!r}" if path else f"{owner}: {reason}"
+    return f"{owner}: {path} {reason}; got {first['input']!r}" if path else f"{owner}: {reason}"

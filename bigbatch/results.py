@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import time
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from bigbatch.errors import Problem
-from bigbatch.run import Run
+from bigbatch.run import Run, fingerprint
 
 Status = Literal["running", "stopped", "done", "diverged", "failed"]
+_FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint")
 _FLUSH_SECONDS = 1.0
 
 
@@ -38,7 +40,13 @@ class Folder:
             self.write("run.json", json.dumps(about, indent=2))
 
     def run(self) -> Run:
-        return Run(**self._read_json("run.json")["run"])
+        about = self._read_json("run.json")
+        if fingerprint(about["run"]) != about["hash"]:
+            raise Problem(
+                f"{self.path / 'run.json'} was changed after the run had begun: put it back, "
+                f"or train it as a run of its own with 'bigbatch train {self.path / 'run.json'}'"
+            )
+        return Run(**about["run"])
 
     @property
     def run_hash(self) -> str:
@@ -99,22 +107,43 @@ class Folder:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise Problem(
-                f"{self.path} has no {name}, so it is no run: give a folder like runs/<name>-<hash>"
+                f"{self.path} has no {name}, so it is no whole run: give a folder like runs/<name>-<hash>"
             ) from error
         except ValueError as error:
             raise Problem(f"{self.path / name} is not readable JSON ({error}): restore it from a copy") from error
 
-    def clear(self) -> None:
-        """Forget an earlier try at this run."""
-        for name in ("status", "metrics.jsonl", "summary.json", "run.json"):
-            (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+    @contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Start over, but give back what was here if that comes to a Problem before anything new was saved."""
+        aside = self.path / ".before"
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        self._move(self.path, aside)
+        try:
+            yield
+        except Problem:
+            if not any(self.checkpoints.glob("step-*")):
+                for name in _FILES:
+                    _remove(self.path / name)
+                self._move(aside, self.path)
+            raise
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _move(self, source: Path, target: Path) -> None:
+        for name in _FILES:
+            if (source / name).exists():
+                (source / name).rename(target / name)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Refuse a second process on this folder. The system drops the lock with its process, even on kill -9."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as lock:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("a+")
+        except OSError as error:
+            raise Problem(f"{self.path} cannot be written to ({error.strerror}): choose another --runs-dir") from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -142,15 +171,35 @@ class Folder:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """All whole lines: a kill may have cut the last one short."""
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                return
+    """All rows. A kill may have cut the last line short; any other that cannot be read is somebody else's doing."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            if number < len(lines):
+                raise Problem(f"line {number} of {path} is not JSON ({error}): mend or remove it") from error
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
+
+
+def to_json(value: dict[str, Any], **style: Any) -> str:
+    """JSON as the standard has it: what is not finite becomes null."""
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        return json.dumps(_finite(value), **style)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class MetricsWriter:
@@ -161,7 +210,7 @@ class MetricsWriter:
         self._flushed = time.monotonic()
 
     def add(self, row: dict[str, Any]) -> None:
-        self._file.write(json.dumps(row) + "\n")
+        self._file.write(to_json(row) + "\n")
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
             self.flush()
 

@@ -12,7 +12,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    NonNegativeInt,
     PlainSerializer,
     PositiveFloat,
     PositiveInt,
@@ -67,7 +66,7 @@ class Run(BaseModel):
     )
     epochs: PositiveFloat | None = None
     steps: PositiveInt | None = None
-    seed: NonNegativeInt = 0
+    seed: int = Field(0, ge=0, lt=2**63)
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     engine: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("engines"))] = Field(
         "local", validate_default=True
@@ -86,6 +85,18 @@ class Run(BaseModel):
             raise Problem(f"a run ends after epochs or after steps; got {self.epochs=}, {self.steps=}: set one of them")
         return self
 
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Run:
+        if not hasattr(self.optimizer, "lr"):
+            raise Problem(f"optimizer '{self.optimizer.name}' has no lr for the schedule to set: use optimizer.lr=0.1")
+        probe = getattr(parts.find("batch_sizes", self.global_batch.name), "NEEDS_PROBE", None)
+        if probe and probe not in [config.name for config in self.probes]:
+            raise Problem(
+                f"global_batch '{self.global_batch.name}' goes by what the probe '{probe}' measures: "
+                f"""add it with --set 'probes=[{{"name": "{probe}"}}]'"""
+            )
+        return self
+
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2)
 
@@ -96,8 +107,7 @@ class Run(BaseModel):
     @property
     def hash(self) -> str:
         """Ten hex digits over all fields but the name: a stable identity across processes and machines."""
-        canonical = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:10]
+        return fingerprint(self.model_dump(mode="json"))
 
     @property
     def folder_name(self) -> str:
@@ -112,6 +122,12 @@ class Run(BaseModel):
                 raise Problem(f"'{setting}' is not a setting: write FIELD=VALUE, like optimizer.lr=3.2")
             _assign(fields, path.split("."), _value(text), setting)
         return Run(**fields)
+
+
+def fingerprint(fields: dict[str, Any]) -> str:
+    """The hash of a run from its fields as JSON has them."""
+    canonical = json.dumps({name: value for name, value in fields.items() if name != "name"}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:10]
 
 
 def _value(text: str) -> Any:

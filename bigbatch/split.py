@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from bigbatch import batchnorm, micro_batch, provenance
+from bigbatch import batch_sizes, batchnorm, micro_batch, provenance
 from bigbatch.batches import Split
 from bigbatch.engines import Engine
 from bigbatch.errors import Problem
@@ -27,8 +27,9 @@ def choose_split(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradi
             )
         split = Split(engine.ranks, group, whole_groups=True)
     else:
-        size = run.micro_batch if run.micro_batch != "auto" else _timed(run, folder, engine, gradient, global_batch)
-        split = Split(engine.ranks, min(size, local_batch))
+        split = Split(
+            engine.ranks, run.micro_batch if run.micro_batch != "auto" else _timed(run, folder, engine, gradient)
+        )
     if engine.rank == 0:
         groups = {"batchnorm_group": split.micro_batch} if split.whole_groups else {}
         folder.note(micro_batch=split.micro_batch, ranks=engine.ranks, **groups)
@@ -48,9 +49,10 @@ def _group(run: Run, folder: Folder, local_batch: int) -> int:
     return run.batchnorm_group
 
 
-def _timed(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradient, global_batch: int) -> int:
+def _timed(run: Run, folder: Folder, engine: Engine, gradient: GlobalGradient) -> int:
     """Rank 0 times, all ranks follow. A resumed run keeps its choice, so that it stays the same to the bit."""
-    local_batch = global_batch // engine.ranks
+    global_batch = batch_sizes.largest(run.global_batch)  # smaller ones on the way are cut by the same size
+    local_batch = max(1, global_batch // engine.ranks)
     if engine.rank == 0:
         noted = folder.noted()
         if noted.get("ranks") == engine.ranks and "micro_batch" in noted:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
@@ -36,7 +36,7 @@ from bigbatch.evaluate import evaluate
 from bigbatch.gradient import GlobalGradient, MicroGradients
 from bigbatch.micro_batch import peak_rss_bytes
 from bigbatch.position import Position
-from bigbatch.results import Folder, MetricsWriter
+from bigbatch.results import Folder, MetricsWriter, to_json
 from bigbatch.run import Run
 from bigbatch.signals import StopRequest
 from bigbatch.split import choose_split
@@ -63,11 +63,17 @@ def train(
     engine = engines.start(run.engine)
     try:
         with folder.alone() if engine.rank == 0 else nullcontext():
-            if fresh and engine.rank == 0 and not engines.restarted():
-                folder.clear()
-            if engine.broadcast(folder.status) in ("done", "diverged"):
-                return folder.summary()
-            return _recorded(run, folder, engine, data_dir, checkpoint_minutes, quiet)
+            fresh = fresh and not engines.restarted()
+            with folder.set_aside() if fresh and engine.rank == 0 else nullcontext():
+                status = engine.broadcast(folder.status)
+                if status in ("done", "diverged"):
+                    return folder.summary()
+                if status == "stopped" and not any(folder.checkpoints.glob("step-*")):
+                    raise Problem(
+                        f"{folder.checkpoints} is empty, but the run was stopped with a checkpoint: "
+                        f"put it back, or start over with 'bigbatch train ... --fresh'"
+                    )
+                return _recorded(run, folder, engine, data_dir, checkpoint_minutes, quiet)
     finally:
         engine.stop()
 
@@ -99,7 +105,7 @@ def _recorded(
             ) from error
         raise
     if book:
-        book.write("summary.json", json.dumps(summary, indent=2))
+        book.write("summary.json", to_json(summary, indent=2))
         book.status = "done" if summary["diverged_at_step"] is None else "diverged"
     return summary
 
@@ -119,10 +125,10 @@ class Training:
         self.model = models.build(run.model, self.dataset).to(engine.device, weights)
         self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
         self.needs_closure = getattr(self.optimizer, "needs_closure", False)  # it differentiates the loss by itself
-        if self.needs_closure and (engine.ranks > 1 or run.selector.name != "all"):
+        if self.needs_closure and (engine.ranks > 1 or run.selector.name != "all" or self.dataset.task == "language"):
             raise Problem(
-                f"optimizer '{run.optimizer.name}' with these options differentiates the whole batch's loss twice, "
-                f"in one process and for all samples: use --ranks 1 and --set selector=all"
+                f"optimizer '{run.optimizer.name}' with these options differentiates the whole batch's loss twice: "
+                f"that goes in one process, with --set selector=all and without text"
             )
         self.probes = probes.Probes(run.probes)
 
@@ -151,16 +157,13 @@ class Training:
         saved_at = time.monotonic()
         while not self._budget_spent():
             save_due = time.monotonic() - saved_at >= 60 * checkpoint_minutes
-            started = time.perf_counter()
             try:
-                batch, stop, save = self.step(stop_request.received, save_due)
-            except Diverged:
-                return self._summary(diverged_at_step=self.progress.step + 1)
-            finally:
-                self.seconds_in_steps += time.perf_counter() - started
-            if batch.epoch_ends or self._budget_spent():
-                self._test()
-                save = True
+                batch, stop, save = self.step(lambda: stop_request.received, save_due)
+                if batch.epoch_ends or self._budget_spent():
+                    self._test()
+                    save = True
+            except Diverged as diverged:
+                return self._summary(diverged.step)
             if save or stop:
                 self.save()
                 saved_at = time.monotonic()
@@ -170,11 +173,12 @@ class Training:
                 )
         return self._summary(diverged_at_step=None)
 
-    def step(self, stop: bool, save: bool) -> tuple[Batch, bool, bool]:
+    def step(self, stop_wanted: Callable[[], bool], save_wanted: bool) -> tuple[Batch, bool, bool]:
         """One global batch: its exact gradient, one optimizer step, one row of metrics.
 
-        A wish of one rank to stop or to save is everybody's: it travels with the loss.
+        Gives the batch, and whether to stop and to save: one rank's wish is everybody's, and travels with the loss.
         """
+        started = time.perf_counter()
         self.global_batch = self._next_global_batch()
         left = self.clock.samples_left(self.progress, self.global_batch)
         batch = self.batches.next(self.progress, self.global_batch, self.split, left)
@@ -190,8 +194,9 @@ class Training:
             MicroGradients(self.model) if self.probes.see_micro_gradients(position) else None
         )
         sums = self.gradient.of(batch, position)
-        totals = torch.tensor([float(sums.loss), float(sums.hits), sums.kept, stop, save], dtype=torch.float64)
-        loss_sum, hits, kept, stop, save = self.engine.sum(totals.to(self.engine.device)).tolist()
+        own = [float(sums.loss), float(sums.hits), sums.kept, stop_wanted(), save_wanted]
+        totals = torch.tensor(own, dtype=torch.float64, device=self.engine.device)
+        loss_sum, hits, kept, stop, save = self.engine.sum(totals).tolist()
         loss = loss_sum / batch.count
         row = {
             "epoch": self.clock.epochs(batch.after, self.global_batch),
@@ -204,8 +209,8 @@ class Training:
             "kept": int(kept),
         }
         if not math.isfinite(loss):
-            self._record(row | {"train_loss": None, "diverged": True})
-            raise Diverged
+            self._record(row | {"diverged": True})
+            raise Diverged(batch.after.step)
         self.batch, self.position = batch, position
         with self.probes.around(self, position) as found:
             if self.needs_closure:
@@ -216,7 +221,8 @@ class Training:
         self.progress = batch.after
         self.epoch_loss_sum += loss_sum
         self._record(row | found, remember=bool(found))
-        self.display.step(row, self.progress.samples / self.seconds_in_steps if self.seconds_in_steps else 0.0)
+        self.seconds_in_steps += time.perf_counter() - started
+        self.display.step(row, self.progress.samples / self.seconds_in_steps)
         return batch, stop > 0, save > 0
 
     def save(self) -> None:
@@ -294,6 +300,9 @@ class Training:
             **tested,
             "seconds": self._seconds(),
         }
+        if not math.isfinite(tested["test_loss"]):  # the last update was one too many, and no batch came to tell
+            self._record(row | {"diverged": True})
+            raise Diverged(self.progress.step)
         self._record(row, remember=True)
         self.display.evaluated(row)
         if self.progress.offset == 0:

@@ -27,6 +27,17 @@ class Net(nn.Module):
         return self.layers(x)
 
 
+class WithUnused(nn.Module):
+    """One layer does the work, the other is never called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(64, 10), nn.Linear(64, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x.flatten(1))
+
+
 class DyingSGD(torch.optim.SGD):
     """Kills its own process with SIGKILL at a step, once: `marker` remembers that it did."""
 
@@ -66,3 +77,8 @@ class ExplodingSGD(torch.optim.SGD):
 
 def recipe() -> Run:
     return digits.run().with_settings(["name=mine", "epochs=1"])
+
+
+def adamw(params: Any, lr: float) -> torch.optim.Optimizer:
+    """An optimizer may come from a function too."""
+    return torch.optim.AdamW(params, lr=lr)

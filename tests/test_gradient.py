@@ -36,7 +36,9 @@ def start(run: Run, engine: engines.Engine) -> tuple[datasets.Dataset, GlobalGra
 def gradient(run: Run, engine: engines.Engine, split: Split, count: int) -> dict[str, list[float]]:
     dataset, global_gradient = start(run, engine)
     global_gradient.of(batch_of(run, dataset, split, count), HERE)
-    numbers = {name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters()}
+    numbers = {
+        name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters() if p.grad is not None
+    }
     buffers = {name: b.double().flatten().tolist() for name, b in global_gradient.model.named_buffers()}
     return numbers | buffers
 
@@ -51,6 +53,7 @@ def autograd_oracle(run: Run, count: int) -> dict[str, list[float]]:
 
 
 def assert_close(a: dict[str, list[float]], b: dict[str, list[float]], tolerance: float = 1e-10) -> None:
+    assert a.keys() >= b.keys()
     for name in b:
         difference = torch.tensor(a[name], dtype=torch.float64) - torch.tensor(b[name], dtype=torch.float64)
         assert difference.abs().max() <= tolerance, name
@@ -65,6 +68,12 @@ def selecting(**options: Any) -> Run:
     return Run(**(EXACT.model_dump() | {"selector": SELECTING | options}))
 
 
+def selecting_normalised(**options: Any) -> Run:
+    return Run(**(NORMALISED.model_dump() | {"selector": SELECTING | options}))
+
+
+UNUSED = EXACT.with_settings(["model=outside:WithUnused"])
+
 # name -> run, micro-batch, whole BatchNorm groups, samples: all in one start of two ranks, which takes seconds
 ON_TWO_RANKS = {
     "even": (EXACT, 256, False, 512),
@@ -76,6 +85,11 @@ ON_TWO_RANKS = {
     "selected in one pass": (selecting(passes="one"), 64, False, 500),
     "selected in two passes": (selecting(passes="two"), 64, False, 500),
     "selected, one rank without samples": (selecting(passes="two"), 64, False, 1),
+    "BatchNorm, one group on one rank": (NORMALISED, 64, True, 37),
+    "BatchNorm, selected in one pass": (selecting_normalised(passes="one"), 64, True, 500),
+    "BatchNorm, selected in two passes": (selecting_normalised(passes="two"), 64, True, 500),
+    "selected by each rank": (selecting(passes="one", scope="rank"), 64, False, 500),
+    "a parameter without use": (UNUSED, 64, False, 500),
 }
 
 
@@ -122,10 +136,30 @@ def test_two_ranks_give_the_gradient_of_the_whole_batch(case, two_ranks):
     assert_close(two_ranks[case], autograd_oracle(EXACT, ON_TWO_RANKS[case][3]))
 
 
-@pytest.mark.parametrize("case", ["BatchNorm, even", "BatchNorm, uneven"])
+@pytest.mark.parametrize("case", [case for case in ON_TWO_RANKS if case.startswith("BatchNorm")])
 def test_batchnorm_groups_and_statistics_do_not_depend_on_ranks(case, two_ranks):
-    alone = gradient(NORMALISED, engines.start(NORMALISED.engine), Split(1, 64, True), ON_TWO_RANKS[case][3])
+    run, _, _, count = ON_TWO_RANKS[case]
+    alone = gradient(run, engines.start(run.engine), Split(1, 64, True), count)
     assert_close(two_ranks[case], alone)
+
+
+def test_a_parameter_without_use_has_no_gradient_on_any_number_of_ranks(two_ranks):
+    alone = gradient(UNUSED, engines.start(UNUSED.engine), Split(1, 64), 500)
+    assert two_ranks["a parameter without use"].keys() == alone.keys() == {"used.weight", "used.bias"}
+    assert_close(two_ranks["a parameter without use"], alone)
+
+
+def test_each_rank_discards_its_own_small_losses(two_ranks):
+    """Ranks have samples 0-249 and 250-499 of the batch: 75 of each half go."""
+    run, _, _, count = ON_TWO_RANKS["selected by each rank"]
+    dataset, global_gradient = start(run, engines.start(run.engine))
+    indices = batch_of(run, dataset, Split(1, 10_000), count).indices
+    inputs, targets = dataset.train.fetch(indices, seed=run.seed, epoch=0)
+    losses = per_sample_loss(global_gradient.model(inputs.double()), targets)
+    kept = [half.sort().values[75:] for half in losses.split(250)]
+    (torch.cat(kept).sum() * (250 / 175) / 500).backward()
+    oracle = {name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters()}
+    assert_close(two_ranks["selected by each rank"], oracle)
 
 
 def selected_oracle(run: Run, count: int, divisor: str) -> dict[str, list[float]]:
@@ -146,7 +180,7 @@ def test_small_losses_are_discarded_over_the_whole_global_batch(passes, divisor)
     assert_close(found, selected_oracle(run, 500, divisor))
 
 
-@pytest.mark.parametrize("case", [case for case in ON_TWO_RANKS if case.startswith("selected")])
+@pytest.mark.parametrize("case", [case for case in ON_TWO_RANKS if case.startswith("selected") and "each" not in case])
 def test_small_losses_are_discarded_over_all_ranks(case, two_ranks):
     run, _, _, count = ON_TWO_RANKS[case]
     assert_close(two_ranks[case], selected_oracle(run, count, "kept"))

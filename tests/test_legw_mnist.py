@@ -1,4 +1,4 @@
-"""The LEGW paper's MNIST LSTM on the real images: one epoch at both ends of its range, nothing retuned."""
+"""The LEGW paper's MNIST LSTM on the real images: one epoch at both ends of its range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bigbatch.training import train
 @pytest.mark.realdata
 @pytest.mark.parametrize(("global_batch", "loss_at_most"), [(128, 0.5), (8192, 2.1)])
 def test_one_epoch_does_not_diverge(tmp_path, global_batch, loss_at_most):
-    # 8192: an epoch has 8 steps, all of them warm-up; the loss begins at ln 10 = 2.30
+    # the warm-up is shortened, so that at 8192, whose epoch has 8 steps, it ends with it; the loss begins at ln 10
     recipe = parts.find("recipes", "legw_mnist").run()
     steps = -(-60_000 // global_batch)
     run = recipe.with_settings([f"global_batch={global_batch}", "micro_batch=256"])

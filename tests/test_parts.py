@@ -46,15 +46,31 @@ def test_an_optimizer_from_outside_gets_the_parameters():
 
 
 @pytest.mark.parametrize(
-    ("path", "sentence"),
+    ("kind", "path", "sentence"),
     [
-        ("no.such.module:Thing", "cannot be imported"),
-        ("outside:Nett", "has no 'Nett'; did you mean 'Net'"),
+        ("models", "no.such.module:Thing", "cannot be imported"),
+        ("models", "outside:Nett", "has no 'Nett'; did you mean 'Net'"),
+        ("optim", ".x", "cannot be imported"),
+        ("optim", ":x", "cannot be imported"),
+        ("models", "os.path", "module os.path is no model, as it has no Config: name a thing in it"),
+        ("schedules", "outside:Net", "a schedule of one's own is a module, not a thing in one: name it as 'outside'"),
     ],
 )
-def test_a_dotted_path_to_nowhere_is_one_sentence(path, sentence):
+def test_a_dotted_path_to_nowhere_is_one_sentence(kind, path, sentence):
     with pytest.raises(Problem, match=sentence):
-        parts.configure("models", path)
+        parts.configure(kind, path)
+
+
+def test_options_that_a_class_outside_does_not_take_are_one_sentence():
+    config = parts.configure("models", {"name": "outside:Net", "widht": 3})
+    with pytest.raises(Problem, match=r"model 'outside:Net' does not take these options \(.*'widht'\): check them"):
+        parts.find("models", config.name).build(config, None)
+
+
+def test_an_optimizer_may_come_from_a_function():
+    config = parts.configure("optim", {"name": "outside:adamw", "lr": 0.5})
+    optimizer = parts.find("optim", config.name).build(config, [("weight", torch.nn.Parameter(torch.zeros(2)))])
+    assert isinstance(optimizer, torch.optim.AdamW)
 
 
 def test_a_config_knows_its_own_name():

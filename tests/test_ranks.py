@@ -64,6 +64,14 @@ def test_ctrl_c_stops_all_ranks_and_one_process_goes_on_with_the_same_samples(tm
     assert all(torch.allclose(a[name], b[name], atol=1e-10) for name in a)
 
 
+def test_a_run_that_diverges_says_so_once(tmp_path):
+    run = small_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.05})
+    done, folder = on_two_ranks(run, tmp_path, expect=3)
+    assert done.stdout.count("diverged, the loss was not finite at step 4") == 1
+    assert "Traceback" not in done.stderr
+    assert folder.status == "diverged"
+
+
 def test_the_launcher_passes_a_signal_on(tmp_path):
     run = small_run(epochs=10_000)
     command = [sys.executable, "-m", "bigbatch", "train", str(write_run(run, tmp_path)), "--ranks", "2"]

@@ -37,6 +37,53 @@ def test_rows_come_back_and_a_line_cut_short_is_left_out(folder):
     assert [row["step"] for row in folder.metrics()] == [1, 2, 3]
 
 
+def test_a_broken_line_in_the_middle_is_named_and_nothing_is_dropped(folder):
+    path = folder.path / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    with pytest.raises(Problem, match=r"line 2 of .*metrics.jsonl is not JSON .*: mend or remove it"):
+        folder.rewind(3)
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_what_is_not_finite_is_null(folder):
+    writer = MetricsWriter(folder)
+    writer.add({"step": 1, "train_loss": float("nan"), "probe": {"values": [1.0, float("inf")]}})
+    writer.close()
+    assert folder.metrics() == [{"step": 1, "train_loss": None, "probe": {"values": [1.0, None]}}]
+
+
+def test_a_run_json_that_was_changed_is_refused(folder):
+    path = folder.path / "run.json"
+    path.write_text(path.read_text().replace('"lr": 0.1', '"lr": 0.5'))
+    with pytest.raises(Problem, match="was changed after the run had begun: put it back"):
+        folder.run()
+
+
+def test_what_was_set_aside_comes_back_if_nothing_new_was_saved(folder):
+    folder.status = "done"
+    (folder.checkpoints / "step-00000001").mkdir(parents=True)
+    with pytest.raises(Problem), folder.set_aside():
+        assert folder.status is None
+        folder.status = "failed"
+        raise Problem("does not divide")
+    assert folder.status == "done"
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000001"]
+    with folder.set_aside():
+        folder.status = "running"
+    assert folder.status == "running"
+    assert not folder.checkpoints.exists()
+    assert not (folder.path / ".before").exists()
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(Problem, match=r"cannot be written to .*: choose another --runs-dir"),
+        Folder(tmp_path / "file" / "run").alone(),
+    ):
+        pass
+
+
 def test_rewinding_drops_what_will_be_made_again(folder):
     writer = MetricsWriter(folder)
     for step in (1, 2, 3):
@@ -65,7 +112,7 @@ def test_a_second_process_is_refused_and_told_who_is_there(folder):
 
 
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path):
-    with pytest.raises(Problem, match=r"has no run.json, so it is no run: give a folder like"):
+    with pytest.raises(Problem, match=r"has no run.json, so it is no whole run: give a folder like"):
         Folder(tmp_path).run()
     (tmp_path / "run.json").write_text('{"run": {')
     with pytest.raises(Problem, match="not readable JSON"):

@@ -69,6 +69,14 @@ def test_settings_reach_any_field():
         ("seed.x=1", "'seed' is 0 and has no fields"),
         ("seed", "write FIELD=VALUE"),
         ("name=../up", "name .*pattern"),
+        ("micro_batch=0", "micro_batch should be greater than 0; got 0"),
+        ("seed=100000000000000000000000", "seed should be less than"),
+        ("lr=3", r"a run has no option 'lr'\. It has"),
+        ("optimizer=torch.optim:AdamW", "'torch.optim:AdamW' has no lr for the schedule to set: use optimizer.lr"),
+        (
+            'global_batch={"name":"noise_scale","start":8,"minimum":8,"maximum":64}',
+            "goes by what the probe 'noise_scale' measures: add it with --set 'probes=",
+        ),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(setting, sentence):

@@ -11,6 +11,9 @@ from bigbatch.batch_sizes import History
 from bigbatch.position import Position
 
 
+NEEDS_PROBE = "noise_scale"
+
+
 class Config(parts.Config):
     """Needs the probe `noise_scale`, whose rows it goes by."""
 

@@ -68,9 +68,12 @@ class DDP:
         return wrapped.no_sync()
 
     def sum_gradients(self, model: nn.Module) -> None:
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        known = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+        somewhere = self.sum(known.to(self.device)).tolist()  # a tensor that no rank has used stays without a gradient
         gradients = []
-        for parameter in model.parameters():
-            if parameter.requires_grad:
+        for parameter, ranks in zip(parameters, somewhere, strict=True):
+            if ranks:
                 if parameter.grad is None:  # this rank had no samples, but its word is awaited
                     parameter.grad = torch.zeros_like(parameter)
                 gradients.append(parameter.grad)

@@ -47,7 +47,7 @@ def local_rate(weight_norm: float, gradient_norm: float, trust: float, weight_de
 class LARS(ScaledMomentum):
     """Layer-wise adaptive rate scaling, Algorithm 1: v ← m·v + lr·λ·(g + βw); w ← w − v.
 
-        optimizer = LARS(model.parameters(), lr=10.0, weight_decay=5e-4)
+        optimizer = LARS(model.parameters(), lr=0.1, weight_decay=5e-4, trust_coefficient=0.02)
         loss(model(inputs), targets).backward()
         optimizer.step()
 

@@ -22,7 +22,12 @@ from bigbatch.selectors._backward import kept_loss, skip_zero_rows
 from bigbatch.selectors.small_gradient import small_gradient
 from bigbatch.selectors.small_loss import small_loss
 
-__all__ = ["edit_gradients", "kept_loss", "skip_zero_rows", "small_gradient", "small_loss", "weights"]
+__all__ = ["edit_gradients", "kept_loss", "skip_zero_rows", "small_gradient", "small_loss", "weighs_samples", "weights"]
+
+
+def weighs_samples(config: parts.Config) -> bool:
+    """Whether samples may differ in weight; a part that says `WEIGHS_SAMPLES = False` is not asked for weights."""
+    return getattr(parts.find("selectors", config.name), "WEIGHS_SAMPLES", True)
 
 
 def weights(losses: Tensor, config: parts.Config, position: Position) -> Tensor:

@@ -8,6 +8,8 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.position import Position
 
+WEIGHS_SAMPLES = False
+
 
 class Config(parts.Config):
     """No options."""

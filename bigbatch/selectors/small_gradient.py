@@ -12,6 +12,8 @@ from bigbatch import parts
 from bigbatch.position import Position
 from bigbatch.selectors._discard import discard_count
 
+WEIGHS_SAMPLES = False
+
 
 class Config(parts.Config):
     """The share of entries, tensor by tensor. The paper tried this and gives no number."""

@@ -42,7 +42,9 @@ class Config(parts.Config):
     discard: Discard = PAPER
     divisor: Divisor = "kept"  # "all" leaves the kept samples' gradients as they were; "kept" takes their mean
     scope: Literal["global", "rank"] = "global"  # smallest of the whole global batch, or of each rank's share
-    passes: Literal["one", "two"] = "one"  # two: a forward pass without gradients selects, only the kept run again
+    # one: a rank's graphs are all kept until every loss is known, so its whole share of the batch has to fit;
+    # two: a forward pass without gradients selects, and only the kept samples run again
+    passes: Literal["one", "two"] = "one"
 
     @field_validator("discard")
     @classmethod
