@@ -53,7 +53,7 @@ def training(model: str, batch: int, probe: str, folder: Path) -> Training:
 
 def seconds(one: Training) -> float:
     started = time.process_time()
-    one.step(False, False)
+    one.step(lambda: False, False)
     return time.process_time() - started
 
 
@@ -62,7 +62,7 @@ def measured(model: str, batch: int, names: list[str], rounds: int) -> dict[str,
     with tempfile.TemporaryDirectory() as folder:
         trainings = {name: training(model, batch, name, Path(folder)) for name in (PLAIN, *names)}
         for one in trainings.values():  # the first step warms up
-            one.step(False, False)
+            one.step(lambda: False, False)
         times = [{name: seconds(one) for name, one in trainings.items()} for _ in range(rounds)]
         for one in trainings.values():
             one.close()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from bigbatch import keyed
 from bigbatch.errors import Problem
-from bigbatch.probes._objective import SAMPLES, Objective, count, rows
+from bigbatch.probes._objective import SAMPLES, Cast, Loss, Objective, count, rows
 
 if TYPE_CHECKING:
     from bigbatch.probes._contract import State
@@ -59,10 +61,29 @@ def as_data(data: Any) -> Data:
     raise Problem(f"{type(data).__name__} is no data to probe with: give (inputs, targets), or a map-style Dataset")
 
 
-def chosen(data: Data, samples: int | None, seed: int) -> Tensor:
-    """The numbers of the samples that every call with this seed uses."""
-    total = len(data)
-    return keyed.permutation(total, seed, SAMPLES)[: total if samples is None else min(samples, total)]
+@dataclass(frozen=True)
+class Subject:
+    """A model, its loss, and the samples to ask it about."""
+
+    model: nn.Module
+    loss: Loss
+    data: Data
+    seed: int = 0
+    cast: Cast = nullcontext
+
+    @classmethod
+    def of_run(cls, state: State) -> Subject:
+        return cls(state.model, run_loss, TrainingSet(state), state.run.seed, state.gradient.cast)
+
+    def chosen(self, samples: int) -> Tensor:
+        """The numbers of the samples that every call with this seed uses, at most this many."""
+        return keyed.permutation(len(self.data), self.seed, SAMPLES)[:samples]
+
+    def objective(self, samples: Tensor, *masks: int, micro_batch: int | None = None) -> Objective:
+        """The loss on some samples. Their dropout masks follow from the seed and the given numbers."""
+        inputs, targets = self.data.fetch(samples)
+        seed = int(keyed.bits(self.seed, *masks)[0] >> 1)
+        return Objective(self.model, self.loss, inputs, targets, micro_batch=micro_batch, seed=seed, cast=self.cast)
 
 
 class TrainingSet:
@@ -92,17 +113,8 @@ def run_loss(outputs: Any, targets: Tensor) -> Tensor:
 
 def fixed_objective(state: State, samples: int) -> Objective:
     """The run's loss on samples that stay the same through the run, and on every rank."""
-    data = TrainingSet(state)
-    inputs, targets = data.fetch(chosen(data, samples, state.run.seed))
-    return Objective(
-        state.model,
-        run_loss,
-        inputs,
-        targets,
-        micro_batch=micro_batch(state),
-        seed=state.run.seed,
-        cast=state.gradient.cast,
-    )
+    subject = Subject.of_run(state)
+    return subject.objective(subject.chosen(samples), micro_batch=micro_batch(state))
 
 
 def micro_batch(state: State) -> int:

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from bigbatch import keyed
+from bigbatch.batches import Split
 from bigbatch.errors import Problem
 from bigbatch.probes._contract import Unmeasurable
 
@@ -57,18 +58,17 @@ class Objective:
 
     def piece_losses(self) -> Iterator[tuple[Tensor, int]]:
         """What the loss gives for each piece, with its graph, and how many samples it has."""
-        for start in range(0, self.samples, self.micro_batch):
-            part = slice(start, min(start + self.micro_batch, self.samples))
-            keyed.seed_torch(self._seed, start, MASKS)
+        for piece in Split(1, self.micro_batch).slices(self.samples)[0]:
+            part = slice(piece.start, piece.stop)
+            keyed.seed_torch(self._seed, piece.start, MASKS)
             with self._cast():
                 losses = self._loss(call(self.model, rows(self.inputs, part)), rows(self.targets, part))
-            size = part.stop - part.start
-            if losses.numel() != 1 and losses.shape != (size,):
+            if losses.numel() != 1 and losses.shape != (piece.count,):
                 raise Problem(
-                    f"the loss has shape {tuple(losses.shape)} for {size} samples: "
+                    f"the loss has shape {tuple(losses.shape)} for {piece.count} samples: "
                     f"return the mean over samples, or one loss a sample as reduction='none' does"
                 )
-            yield losses, size
+            yield losses, piece.count
 
     def per_sample(self) -> Tensor:
         """One loss a sample, without a graph."""

@@ -28,7 +28,12 @@ def untouched(model: nn.Module, mode: Mode = None) -> Iterator[None]:
         for module in model.modules()
         if isinstance(module, _BatchNorm)
     ]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    buffers = [
+        (module, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
     parameters = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
     generators = _generators()
     for parameter, _, _ in parameters:
@@ -42,7 +47,8 @@ def untouched(model: nn.Module, mode: Mode = None) -> Iterator[None]:
             module.training = was_training
         for norm, momentum, tracked in norms:
             norm.momentum, norm.track_running_stats = momentum, tracked
-        for buffer, before in buffers:
+        for module, name, buffer, before in buffers:
+            module._buffers[name] = buffer  # it may have been exchanged for another tensor
             _put_back(buffer, before)
         for parameter, gradient, required in parameters:
             parameter.requires_grad_(required)

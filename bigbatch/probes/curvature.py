@@ -10,8 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, probes
-from bigbatch.errors import Problem
+from bigbatch import keyed, parts, probes
 from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import COORDINATES, Hessian, Loss, Objective
@@ -49,10 +48,10 @@ def curvature(
       the gradient vanishes at w = 0; `off_by` is trust_ratio / radius;
     - `median_ratio`: med|w| / med|g|, eq. 20 without its signs.
     """
-    if coordinates < 1:
-        raise Problem(f"curvature samples {coordinates} weights of each tensor: ask for 1 or more")
+    config = parts.configure("probes", {"name": "curvature", "coordinates": coordinates})
+    assert isinstance(config, Config)
     with untouched(model, mode):
-        return plain(_by_layer(Objective(model, loss, inputs, targets, seed=seed), coordinates, seed))
+        return plain(_by_layer(Objective(model, loss, inputs, targets, seed=seed), config.coordinates, seed))
 
 
 def _by_layer(objective: Objective, coordinates: int, seed: int) -> dict[str, Any]:

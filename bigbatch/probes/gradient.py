@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -13,16 +12,14 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from bigbatch import keyed, probes
+from bigbatch import keyed, parts, probes
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.probes._contract import plain
-from bigbatch.probes._data import Data, TrainingSet, as_data, chosen, run_loss
+from bigbatch.probes._data import Subject, as_data
 from bigbatch.probes._objective import (
     COORDINATES,
     DRAWS,
-    Cast,
     Loss,
-    Objective,
     differentiated,
     each_sample,
     require_finite,
@@ -43,33 +40,19 @@ class Config(probes.Config):
     # samples that batches are drawn from; None: 2048 in a training, all where the weights stand still
     population: int | None = Field(None, gt=1)
     draws: int = Field(32, gt=0)  # batches of each size
-    discards: tuple[float, ...] = DISCARDS  # shares of small-loss samples to leave out
+    # shares of small-loss samples to leave out
+    discards: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = DISCARDS
     discard_batch: int | None = Field(None, gt=1)  # None: 1024 in a training, else the paper's 8192
 
 
 def measure(state: probes.State, config: Config) -> dict[str, Any]:
-    return _of_run(state, config, config.population or 2048, config.discard_batch or 1024)
+    with untouched(state.model):
+        return _measured(Subject.of_run(state), config, config.population or 2048, config.discard_batch or 1024)
 
 
 def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
-    return _of_run(state, config, config.population, config.discard_batch or 8192)
-
-
-def _of_run(state: probes.State, config: Config, population: int | None, discard_batch: int) -> dict[str, Any]:
     with untouched(state.model):
-        return _measured(
-            state.model,
-            run_loss,
-            TrainingSet(state),
-            config.layer,
-            config.batches,
-            population,
-            config.draws,
-            config.discards,
-            discard_batch,
-            state.run.seed,
-            state.gradient.cast,
-        )
+        return _measured(Subject.of_run(state), config, config.population, config.discard_batch or 8192)
 
 
 def gradient(
@@ -104,55 +87,31 @@ def gradient(
     `all` samples, and the `cosine` with the whole batch's gradient. It needs a loss that gives one number a sample;
     discards=() leaves it out.
     """
+    options = {"layer": layer, "batches": batches, "draws": draws, "discards": discards}
+    config = parts.configure("probes", {"name": "gradient", **options})
+    assert isinstance(config, Config)
     with untouched(model, mode):
-        return plain(
-            _measured(
-                model,
-                loss,
-                as_data(data),
-                layer,
-                batches,
-                population,
-                draws,
-                discards,
-                discard_batch,
-                seed,
-                nullcontext,
-            )
-        )
+        return plain(_measured(Subject(model, loss, as_data(data), seed), config, population, discard_batch))
 
 
-def _measured(
-    model: nn.Module,
-    loss: Loss,
-    data: Data,
-    layer: str | None,
-    batches: Sequence[int] | None,
-    population: int | None,
-    draws: int,
-    discards: Sequence[float],
-    discard_batch: int,
-    seed: int,
-    cast: Cast,
-) -> dict[str, Any]:
-    name, parameter = find_layer(model, layer)
-    drawn_from = min(population or len(data), len(data))
-    sizes = batch_sizes(batches, drawn_from)
-    samples = chosen(data, drawn_from // sizes[0] * sizes[0], seed)
-    piece_gradients = _piece_gradients(model, loss, data, samples.split(sizes[0]), parameter, seed, cast)
+def _measured(subject: Subject, config: Config, population: int | None, discard_batch: int) -> dict[str, Any]:
+    name, parameter = find_layer(subject.model, config.layer)
+    total = len(subject.data)
+    drawn_from = min(population or total, total)
+    sizes = batch_sizes(config.batches, drawn_from)
+    samples = subject.chosen(drawn_from // sizes[0] * sizes[0])
+    piece_gradients = _piece_gradients(subject, samples.split(sizes[0]), parameter)
     found: dict[str, Any] = {
         "layer": name,
         "population": len(samples),
-        "by_batch": [against_lines(piece_gradients, size, sizes[0], draws, seed) for size in sizes],
+        "by_batch": [against_lines(piece_gradients, size, sizes[0], config.draws, subject.seed) for size in sizes],
     }
     found["exponent"] = _exponent(found["by_batch"], len(samples))
-    if discards:
-        group = min(discard_batch, len(data))
-        found["by_discard"] = _by_discard(
-            model, loss, data, chosen(data, group, seed), parameter, sizes[0], discards, seed, cast
-        )
-        found["discard_batch"] = group
-    return {**found, **treatment(model, sizes[0])}
+    if config.discards:
+        found["discard_batch"] = max(1, min(discard_batch, total) // sizes[0]) * sizes[0]
+        pieces = subject.chosen(found["discard_batch"]).split(sizes[0])
+        found["by_discard"] = _by_discard(subject, pieces, parameter, config.discards)
+    return {**found, **treatment(subject.model, sizes[0])}
 
 
 # -- what to measure
@@ -194,17 +153,13 @@ def batch_sizes(asked: Sequence[int] | None, population: int) -> list[int]:
 # -- gradients
 
 
-def _piece_gradients(
-    model: nn.Module, loss: Loss, data: Data, pieces: Sequence[Tensor], parameter: Parameter, seed: int, cast: Cast
-) -> Tensor:
+def _piece_gradients(subject: Subject, pieces: Sequence[Tensor], parameter: Parameter) -> Tensor:
     """[pieces, coordinates] in float64: the mean gradient of each piece, on at most 4096 coordinates of the layer."""
-    places = _places(parameter, seed)
+    places = _places(parameter, subject.seed)
     found = []
-    for number, piece in enumerate(pieces):
-        inputs, targets = data.fetch(piece)
-        # every piece has dropout masks of its own, as batches have
-        objective = Objective(model, loss, inputs, targets, seed=int(keyed.bits(seed, number)[0] >> 1), cast=cast)
-        found.append(objective.gradient([parameter])[0].reshape(-1)[places].double())
+    for number, piece in enumerate(pieces):  # each with dropout masks of its own, as batches have
+        (own,) = subject.objective(piece, number).gradient([parameter])
+        found.append(own.reshape(-1)[places].double())
     return torch.stack(found)
 
 
@@ -276,27 +231,15 @@ def _exponent(by_batch: list[dict[str, Any]], population: int) -> float:
 
 
 def _by_discard(
-    model: nn.Module,
-    loss: Loss,
-    data: Data,
-    samples: Tensor,
-    parameter: Parameter,
-    piece: int,
-    discards: Sequence[float],
-    seed: int,
-    cast: Cast,
+    subject: Subject, pieces: Sequence[Tensor], parameter: Parameter, discards: Sequence[float]
 ) -> list[dict[str, Any]]:
     """One pass for the losses, then one in which each piece's backward runs once for every share."""
-    objectives = [
-        Objective(model, loss, *data.fetch(part), seed=int(keyed.bits(seed, number)[0] >> 1), cast=cast)
-        for number, part in enumerate(samples.split(piece))
-    ]
-    losses = torch.cat([objective.per_sample() for objective in objectives])
+    losses = torch.cat([subject.objective(piece, number).per_sample() for number, piece in enumerate(pieces)])
     kept = [small_loss(losses, discard, divisor="all") for discard in (0.0, *discards)]
     sums = [torch.zeros_like(parameter, dtype=torch.float64) for _ in kept]
     start = 0
-    for objective in objectives:
-        for piece_losses, size in objective.piece_losses():
+    for number, piece in enumerate(pieces):
+        for piece_losses, size in subject.objective(piece, number).piece_losses():
             for weights, total in zip(kept, sums, strict=True):
                 weighted = (each_sample(piece_losses, size) * weights[start : start + size]).sum()
                 total.add_(differentiated(weighted, [parameter], retain_graph=True)[0])

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, probes
+from bigbatch import keyed, parts, probes
 from bigbatch.datasets import sha256
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
@@ -43,15 +43,7 @@ def measure(state: probes.State, config: Config) -> dict[str, Any]:
 
 def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
     with untouched(state.model):
-        return _slices(
-            fixed_objective(state, config.samples),
-            config.dimensions,
-            config.points,
-            config.radius,
-            state.run.seed,
-            config.progress,
-            state.engine,
-        )
+        return _slices(fixed_objective(state, config.samples), config, state.run.seed, state.engine)
 
 
 def landscape(
@@ -76,14 +68,12 @@ def landscape(
     interrupted goes on from there, on any number of ranks, as long as weights, samples and options are the same.
     With an `engine` of several ranks each evaluates its share of the points, and all get all of them.
     """
-    if dimensions not in (1, 2) or points < 2 or radius <= 0:
-        raise Problem(
-            f"landscape draws 1 or 2 dimensions of 2 points or more within a radius above 0; "
-            f"got {dimensions=}, {points=}, {radius=}: change these"
-        )
+    options = {"dimensions": dimensions, "points": points, "radius": radius, "progress": progress}
+    config = parts.configure("probes", {"name": "landscape", **options})
+    assert isinstance(config, Config)
     with untouched(model, mode):
         objective = Objective(model, loss, inputs, targets, micro_batch=micro_batch, seed=seed)
-        return _slices(objective, dimensions, points, radius, seed, progress, engine or Local())
+        return _slices(objective, config, seed, engine or Local())
 
 
 def filter_normalised(weights: Vector, *key: int) -> Vector:
@@ -101,14 +91,15 @@ def filter_normalised(weights: Vector, *key: int) -> Vector:
     return direction
 
 
-def _slices(
-    objective: Objective, dimensions: int, points: int, radius: float, seed: int, progress: Path | None, engine: Engine
-) -> dict[str, Any]:
-    at = [radius * (2 * number - points + 1) / (points - 1) for number in range(points)]  # the middle is 0, not nearly
-    directions = [filter_normalised(objective.parameters, seed, number) for number in range(dimensions)]
-    grid = [(a, b) for a in at for b in (at if dimensions == 2 else [0.0])]
-    about = {"dimensions": dimensions, "radius": radius, "seed": seed, **objective.about()}
-    notes = Notes(progress, engine, {**about, "points": points, "weights": _hash(objective)}) if progress else None
+def _slices(objective: Objective, config: Config, seed: int, engine: Engine) -> dict[str, Any]:
+    points = config.points
+    # the middle is 0, not nearly
+    at = [config.radius * (2 * number - points + 1) / (points - 1) for number in range(points)]
+    directions = [filter_normalised(objective.parameters, seed, number) for number in range(config.dimensions)]
+    grid = [(a, b) for a in at for b in (at if config.dimensions == 2 else [0.0])]
+    about = {"dimensions": config.dimensions, "radius": config.radius, "seed": seed, **objective.about()}
+    key = {**about, "points": points, "weights": _hash(objective)}
+    notes = Notes(config.progress, engine, key) if config.progress else None
     known = _known(notes, engine) if notes else {}
     open_points = [number for number in range(len(grid)) if number not in known]
     losses = torch.zeros(len(grid), dtype=torch.float64, device=engine.device)
@@ -121,7 +112,7 @@ def _slices(
     found = engine.sum(losses).tolist()
     for number, value in known.items():
         found[number] = value
-    if dimensions == 2:
+    if config.dimensions == 2:
         found = [found[row * points : (row + 1) * points] for row in range(points)]
     return {"at": at, "losses": plain(found), "reused": len(known), **about}
 

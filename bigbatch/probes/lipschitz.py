@@ -9,8 +9,7 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from bigbatch import probes
-from bigbatch.errors import Problem
+from bigbatch import parts, probes
 from bigbatch.probes._contract import last
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import Hessian, Loss, Objective, Vector, dot, norm
@@ -28,7 +27,7 @@ class Config(probes.Config):
 def measure(state: probes.State, config: Config) -> dict[str, Any]:
     """`peak`: the largest value of the run so far, and where it was: a warm-up has to last beyond it."""
     with untouched(state.model):
-        found = _along_gradient(fixed_objective(state, config.samples), config.radius, config.exact)
+        found = _along_gradient(fixed_objective(state, config.samples), config)
     key = "exact" if config.exact else "finite"
     found["step"], found["epochs"] = state.position.step + 1, state.position.epochs
     earlier = last(state.history, "lipschitz")
@@ -52,10 +51,10 @@ def lipschitz(
     networks: smaller radii do not converge there. `exact` differentiates twice, at this very point. Both keep the
     sign that the paper's norm hides. With dropout on, both sides of the difference see the same masks.
     """
-    if radius <= 0:
-        raise Problem(f"lipschitz needs a radius above 0, got {radius}: use 1e-3")
+    config = parts.configure("probes", {"name": "lipschitz", "radius": radius, "exact": exact})
+    assert isinstance(config, Config)
     with untouched(model, mode):
-        return _along_gradient(Objective(model, loss, inputs, targets), radius, exact)
+        return _along_gradient(Objective(model, loss, inputs, targets), config)
 
 
 def peak(rows: Iterable[dict[str, Any]], key: str = "exact") -> dict[str, Any]:
@@ -64,14 +63,14 @@ def peak(rows: Iterable[dict[str, Any]], key: str = "exact") -> dict[str, Any]:
     return {name: highest[name] for name in (key, "step", "epochs")}
 
 
-def _along_gradient(objective: Objective, radius: float, exact: bool) -> dict[str, Any]:
-    hessian = Hessian(objective) if exact else None
+def _along_gradient(objective: Objective, config: Config) -> dict[str, Any]:
+    hessian = Hessian(objective) if config.exact else None
     gradient = hessian.gradient if hessian else objective.gradient()
     length = norm(gradient)
     if length == 0:
         raise probes.Unmeasurable("the gradient is zero, so there is no direction to measure along: probe elsewhere")
     unit = [part / length for part in gradient]
-    distance = radius * norm([parameter.detach() for parameter in objective.parameters])
+    distance = config.radius * norm([parameter.detach() for parameter in objective.parameters])
     found = {"exact": dot(unit, hessian.times(unit)) if hessian else None}
     del hessian  # and with it the graph, which the moves below would invalidate
     found["finite"] = finite_curvature(objective, unit, distance)

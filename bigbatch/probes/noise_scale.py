@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -14,11 +13,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, probes
+from bigbatch import keyed, parts, probes
+from bigbatch.batches import Split
 from bigbatch.errors import Problem
 from bigbatch.probes._contract import last
-from bigbatch.probes._data import Data, TrainingSet, as_data, micro_batch, run_loss
-from bigbatch.probes._objective import DRAWS, Cast, Loss, Objective, Vector, require_finite, trainable, treatment
+from bigbatch.probes._data import Subject, as_data, micro_batch
+from bigbatch.probes._objective import DRAWS, Loss, Vector, require_finite, trainable, treatment
 from bigbatch.probes._untouched import Mode, untouched
 
 NEEDS_MICRO_GRADIENTS = True
@@ -52,18 +52,10 @@ def measure(state: probes.State, config: Config) -> dict[str, Any]:
 
 def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
     """Where the weights stand still, from many batches, each as large as the run's."""
+    own = micro_batch(state)
+    smaller = own if own < state.batch.count else max(1, state.batch.count // 4)
     with untouched(state.model):
-        return _measured(
-            state.model,
-            run_loss,
-            TrainingSet(state),
-            state.batch.count,
-            micro_batch(state) if micro_batch(state) < state.batch.count else max(1, state.batch.count // 4),
-            config.batches,
-            config.level,
-            state.run.seed,
-            state.gradient.cast,
-        )
+        return _measured(Subject.of_run(state), state.batch.count, smaller, config)
 
 
 def noise_scale(
@@ -84,18 +76,11 @@ def noise_scale(
     An upper end of None, `only_lower_bound`: the batches are too small to tell the gradient from its noise, which
     wants global_batch ≳ φ/2. φ of None says that not even its average was positive.
     """
+    config = parts.configure("probes", {"name": "noise_scale", "batches": batches, "level": level})
+    assert isinstance(config, Config)
+    smaller = max(1, global_batch // 4) if micro_batch is None else micro_batch
     with untouched(model, mode):
-        return _measured(
-            model,
-            loss,
-            as_data(data),
-            global_batch,
-            micro_batch or max(1, global_batch // 4),
-            batches,
-            level,
-            seed,
-            nullcontext,
-        )
+        return _measured(Subject(model, loss, as_data(data), seed), global_batch, smaller, config)
 
 
 # -- the mathematics
@@ -203,69 +188,48 @@ def _interval_of_rows(history: list[dict[str, Any]], found: dict[str, Any], conf
 # -- where the weights stand still
 
 
-def _measured(
-    model: nn.Module,
-    loss: Loss,
-    data: Data,
-    global_batch: int,
-    micro_batch: int,
-    batches: int,
-    level: float,
-    seed: int,
-    cast: Cast,
-) -> dict[str, Any]:
+def _measured(subject: Subject, global_batch: int, micro_batch: int, config: Config) -> dict[str, Any]:
+    names = list(trainable(subject.model))
     if not 1 <= micro_batch < global_batch:
         raise Problem(
             f"noise_scale compares micro-batches with their batch, but got {micro_batch} and {global_batch}: "
             f"use a micro_batch of at most {max(1, global_batch // 2)}, and a batch of 2 or more"
         )
-    if global_batch > len(data):
+    if global_batch > len(subject.data):
         raise Problem(
-            f"noise_scale cannot draw a batch of {global_batch} from {len(data)} samples: use at most {len(data)}"
+            f"noise_scale cannot draw a batch of {global_batch} from {len(subject.data)} samples: "
+            f"use at most {len(subject.data)}"
         )
-    if batches < _FEWEST_ROWS:
-        raise Problem(f"noise_scale wants {_FEWEST_ROWS} batches or more for its interval, got {batches}: ask for more")
-    pairs = [_parts_of_batch(model, loss, data, global_batch, micro_batch, seed, n, cast) for n in range(batches)]
+    pairs = [_parts_of_batch(subject, global_batch, micro_batch, number) for number in range(config.batches)]
     noise, signal = (torch.stack(part) for part in zip(*pairs, strict=True))
-    ends = interval(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), level=level)
-    means = zip(trainable(model), noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
+    ends = interval(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), level=config.level)
+    means = zip(names, noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
     whole_noise, whole_signal = float(noise.sum(dim=1).mean()), float(signal.sum(dim=1).mean())
     return {
         "whole": quotient(whole_noise, whole_signal),
         "interval": list(ends),
         "only_lower_bound": ends[1] is None,
-        "level": level,
+        "level": config.level,
         "noise": whole_noise,
         "signal": whole_signal,
         "layers": {name: {"whole": quotient(s, q), "noise": s, "signal": q} for name, s, q in means},
         "global_batch": global_batch,
         "micro_batch": micro_batch,
-        "batches": batches,
-        **treatment(model, micro_batch),
+        "batches": config.batches,
+        **treatment(subject.model, micro_batch),
     }
 
 
-def _parts_of_batch(
-    model: nn.Module,
-    loss: Loss,
-    data: Data,
-    global_batch: int,
-    micro_batch: int,
-    seed: int,
-    number: int,
-    cast: Cast,
-) -> tuple[Tensor, Tensor]:
-    """trΣ and |G|² of each tensor from one batch. Its last micro-batch may be smaller, which 1/n accounts for."""
-    samples = keyed.permutation(len(data), seed, number, DRAWS)[:global_batch]
-    whole = [torch.zeros_like(parameter) for parameter in trainable(model).values()]
+def _parts_of_batch(subject: Subject, global_batch: int, micro_batch: int, number: int) -> tuple[Tensor, Tensor]:
+    """trΣ and |G|² of each tensor from one batch, in even micro-batches: 1/n accounts for sizes that differ."""
+    samples = keyed.permutation(len(subject.data), subject.seed, number, DRAWS)[:global_batch]
+    whole = [torch.zeros_like(parameter) for parameter in trainable(subject.model).values()]
     squares: list[Tensor] = []
-    counts: list[int] = []
-    for piece_number, piece in enumerate(samples.split(micro_batch)):
-        masks = int(keyed.bits(seed, number, piece_number)[0] >> 1)
-        gradient = Objective(model, loss, *data.fetch(piece), seed=masks, cast=cast).gradient()
+    pieces = Split(1, micro_batch).slices(global_batch)[0]
+    for piece in pieces:
+        gradient = subject.objective(samples[piece.start : piece.stop], number, piece.start).gradient()
         squares.append(squared_norms(gradient))
-        counts.append(len(piece))
         for total, added in zip(whole, gradient, strict=True):
-            total.add_(added, alpha=len(piece) / global_batch)
-    small, inverse = torch.stack(squares).mean(dim=0), sum(1 / n for n in counts) / len(counts)
+            total.add_(added, alpha=piece.count / global_batch)
+    small, inverse = torch.stack(squares).mean(dim=0), sum(1 / piece.count for piece in pieces) / len(pieces)
     return parts_of(small, inverse, squared_norms(whole), 1 / global_batch)

@@ -10,8 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, probes
-from bigbatch.errors import Problem
+from bigbatch import keyed, parts, probes
 from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import DIRECTIONS, Hessian, Loss, Objective, flat, norm, shaped
@@ -30,17 +29,9 @@ class Config(probes.Config):
 
 def measure(state: probes.State, config: Config) -> dict[str, Any]:
     with untouched(state.model):
-        found, start = _measured(
-            fixed_objective(state, config.samples),
-            eigenvalues=config.eigenvalues,
-            most_products=config.most_products,
-            tolerance=config.tolerance,
-            trace_products=config.trace_products,
-            sam_radius=config.sam_radius,
-            start=state.probes.memory.get("sharpness"),
-            seed=state.run.seed,
-        )
-    state.probes.memory["sharpness"] = start
+        start = state.probes.memory.get("sharpness")
+        found, top = _measured(fixed_objective(state, config.samples), config, state.run.seed, start)
+    state.probes.memory["sharpness"] = top
     return found
 
 
@@ -67,21 +58,17 @@ def sharpness(
       Meyer et al. 2021); a `trace_error` of None says that one product has none.
     - `sam`: L(w + ρg/‖g‖) − L(w), the first-order worst rise within ρ = `sam_radius`.
     """
-    if eigenvalues < 1 or most_products < 2:
-        raise Problem(
-            f"sharpness cannot find {eigenvalues} eigenvalues with {most_products} products: use at least 1 and 2"
-        )
+    options = {
+        "eigenvalues": eigenvalues,
+        "most_products": most_products,
+        "tolerance": tolerance,
+        "trace_products": trace_products,
+        "sam_radius": sam_radius,
+    }
+    config = parts.configure("probes", {"name": "sharpness", **options})
+    assert isinstance(config, Config)
     with untouched(model, mode):
-        found, _ = _measured(
-            Objective(model, loss, inputs, targets, seed=seed),
-            eigenvalues=eigenvalues,
-            most_products=most_products,
-            tolerance=tolerance,
-            trace_products=trace_products,
-            sam_radius=sam_radius,
-            start=None,
-            seed=seed,
-        )
+        found, _ = _measured(Objective(model, loss, inputs, targets, seed=seed), config, seed)
     return plain(found)
 
 
@@ -97,25 +84,17 @@ class Spectrum:
 
 
 def _measured(
-    objective: Objective,
-    *,
-    eigenvalues: int,
-    most_products: int,
-    tolerance: float,
-    trace_products: int,
-    sam_radius: float,
-    start: Tensor | None,
-    seed: int,
+    objective: Objective, config: Config, seed: int, start: Tensor | None = None
 ) -> tuple[dict[str, Any], Tensor]:
     """What there is to say, and the vector to start from next time."""
     hessian = Hessian(objective)
     size = sum(parameter.numel() for parameter in objective.parameters)
-    wanted = min(eigenvalues, size)
+    wanted = min(config.eigenvalues, size)
     first = _signs(objective, seed, 0)
     if start is not None:  # a little of everything is kept: an eigenvector alone would span nothing new
         first = start + 0.05 * first / first.norm()
-    spectrum = lanczos(hessian, first, wanted, most_products, tolerance)
-    trace, error = _trace(hessian, spectrum, trace_products, objective, seed)
+    spectrum = lanczos(hessian, first, wanted, config.most_products, config.tolerance)
+    trace, error = _trace(hessian, spectrum, config.trace_products, objective, seed)
     top = spectrum.vectors[:, :wanted].sum(dim=1).to(spectrum.basis.dtype) @ spectrum.basis
     residuals = spectrum.residuals[:wanted]
     scale = float(spectrum.values.abs().max())
@@ -124,13 +103,13 @@ def _measured(
         "residuals": residuals.tolist(),
         "smallest": float(spectrum.values[-1]),
         "products": len(spectrum.diagonal),
-        "converged": bool((residuals <= tolerance * scale).all()),
+        "converged": bool((residuals <= config.tolerance * scale).all()),
         "trace": trace,
         "trace_error": error,
     }
     gradient = hessian.gradient
     del hessian
-    return {**found, **_sam(objective, gradient, sam_radius), **objective.about()}, top
+    return {**found, **_sam(objective, gradient, config.sam_radius), **objective.about()}, top
 
 
 def lanczos(hessian: Hessian, start: Tensor, wanted: int, most_products: int, tolerance: float) -> Spectrum:

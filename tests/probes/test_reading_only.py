@@ -12,7 +12,7 @@ from quadratic import NOTHING, Weights
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from bigbatch import probes
+from bigbatch import parts, probes
 from bigbatch.errors import Problem
 from bigbatch.probes._objective import Hessian, Objective
 from bigbatch.probes.sharpness import _measured
@@ -77,6 +77,7 @@ def test_untouched_puts_everything_back_also_after_an_error(mode):
         assert model.layers[1].weight.grad is None
         each(model(X), Y).mean().backward()
         model.layers[2].momentum, model.layers[2].track_running_stats = None, False
+        model.layers[2].running_mean = torch.ones(32)
         model.layers[1].bias.requires_grad_(True)
         model.train()
         random.random(), np.random.random()
@@ -159,16 +160,10 @@ def test_pieces_and_one_batch_agree_where_nothing_normalises_over_them():
 def test_a_warm_start_needs_fewer_products():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10)).double()
-    options = {
-        "eigenvalues": 1,
-        "most_products": 60,
-        "tolerance": 1e-4,
-        "trace_products": 0,
-        "sam_radius": 0.05,
-        "seed": 0,
-    }
-    cold, start = _measured(Objective(model, each, X.double(), Y), start=None, **options)
-    warm, _ = _measured(Objective(model, each, X.double(), Y), start=start, **options)
+    options = {"eigenvalues": 1, "most_products": 60, "tolerance": 1e-4, "trace_products": 0}
+    config = parts.configure("probes", {"name": "sharpness", **options})
+    cold, start = _measured(Objective(model, each, X.double(), Y), config, 0)
+    warm, _ = _measured(Objective(model, each, X.double(), Y), config, 0, start)
     assert warm["eigenvalues"] == pytest.approx(cold["eigenvalues"], rel=1e-3)
     assert warm["products"] < cold["products"]
 
@@ -252,6 +247,10 @@ def test_a_loss_of_a_wrong_shape_gets_one_sentence(name):
             lambda: probes.noise_scale(net(), each, (X, Y), global_batch=16, micro_batch=16),
             "use a micro_batch of at most 8",
         ),
+        (lambda: probes.lipschitz(net(), each, X, Y, radius=0), "radius should be greater than 0; got 0"),
+        (lambda: probes.landscape(net(), each, X, Y, dimensions=3), "dimensions should be 1 or 2; got 3"),
+        (lambda: probes.sharpness(net(), each, X, Y, eigenvalues=0), "eigenvalues should be greater than 0; got 0"),
+        (lambda: probes.noise_scale(net(), each, (X, Y), global_batch=8, batches=2), "batches should be greater than"),
         (lambda: probes.gradient(net(), each, X), "Tensor is no data to probe with: give"),
         (lambda: probes.lipschitz(net(), lambda out, y: y.float().mean(), X, Y), "does not depend on the model"),
         (lambda: probes.lipschitz(Weights(), lambda w, _: 0 * w.sum(), *NOTHING), "the gradient is zero"),
