@@ -89,7 +89,8 @@ def place(features: NDArray[Any], key: str, rows: NDArray[np.int64], options: Ma
         "seed": options.seed,
         "jobs": options.jobs,
     }
-    versions = {package: version(package) for package in _map.packages(options.reducer)}
+    versions: dict[str, Any] = {package: version(package) for package in _map.packages(options.reducer)}
+    versions["map"] = _map.VERSION
     made_from = {"components": _cache.hash_of_array(components), **how, "versions": versions}
 
     def make() -> _cache.Arrays:
