@@ -83,7 +83,9 @@ def main() -> None:
         total = 0.0
         for name, ratio in measured(model, options.batch, names, options.rounds).items():
             every_steps = parts.configure("probes", name).every_steps  # type: ignore[attr-defined]
-            percent = 100 * (ratio - 1) / every_steps
+            percent = max(
+                0.0, 100 * (ratio - 1) / every_steps
+            )  # below nothing is noise, and must not hide another's cost
             total += percent if name in DEFAULT else 0.0
             print(f"  {name:12} {ratio - 1:7.2f} steps, every {every_steps:4}: {percent:5.2f} % of training time")
         print(f"  default set: {total:.2f} % (bar: 5 %)")

@@ -89,6 +89,14 @@ def test_the_batch_follows_the_noise_and_a_resume_does_not_disturb_it(tmp_path):
     assert same_bits(final_weights(stopped_and_resumed), final_weights(whole))
 
 
+def test_a_last_batch_of_one_micro_batch_is_a_sentence_in_its_row_and_the_run_goes_on(tmp_path):
+    rows = rows_of(trained(small_run(global_batch=128, probes=[NOISE]), tmp_path), "noise_scale")  # 11·128 + 29
+    assert rows[11] == {
+        "problem": "the last batch of the epoch, 29 samples, is a single micro-batch: nothing to compare here"
+    }
+    assert rows[12]["noise_average"] == pytest.approx(0.9 * rows[10]["noise_average"] + 0.1 * rows[12]["noise"])
+
+
 def rows_of(folder, name):
     return [row[name] for row in folder.metrics() if name in row]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from bigbatch.batches import Batch, Batches
+    from bigbatch.batches import Batch, Batches, Split
     from bigbatch.engines import Engine
     from bigbatch.gradient import GlobalGradient
     from bigbatch.run import Run
@@ -43,6 +43,7 @@ class State(Protocol):
     batches: Batches
     gradient: GlobalGradient
     batch: Batch  # whose gradient, summed over ranks, is in `.grad`
+    split: Split
     position: Position
     history: list[dict[str, Any]]  # rows of earlier probes and tests
     probes: Probes

@@ -119,4 +119,4 @@ def fixed_objective(state: State, samples: int) -> Objective:
 
 def micro_batch(state: State) -> int:
     """The run's own pieces: BatchNorm normalises over as many samples as in training."""
-    return max(piece.count for pieces in state.batch.by_rank for piece in pieces)
+    return state.split.micro_batch

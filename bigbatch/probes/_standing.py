@@ -41,8 +41,9 @@ class Standing:
         progress, global_batch = self._restored(folder)
         self.batches.check(global_batch)
         clock = Clock(run, self.batches)
-        split = Split(engine.ranks, self._micro_batch(folder, global_batch // engine.ranks), self._has_batchnorm())
-        self.batch = self.batches.next(progress, global_batch, split)
+        micro_batch = self._micro_batch(folder, max(1, global_batch // engine.ranks))
+        self.split = Split(engine.ranks, micro_batch, whole_groups=self._has_batchnorm())
+        self.batch = self.batches.next(progress, global_batch, self.split)
         self.position: Position = clock.position(progress, global_batch, self.batch.count)
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.rate(self.position, run)

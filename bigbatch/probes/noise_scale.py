@@ -148,6 +148,10 @@ def _parts_of_step(state: probes.State) -> tuple[Tensor, Tensor]:
     squares = sum(micro.squared_norms, torch.zeros(len(named), dtype=torch.float64, device=device))
     totals = state.engine.sum(torch.cat([own.to(device), squares]))
     inverses, pieces, batch = totals[:3].tolist()
+    if pieces < 2 and state.batch.count < state.batch.global_batch:
+        raise probes.Unmeasurable(
+            f"the last batch of the epoch, {batch:.0f} samples, is a single micro-batch: nothing to compare here"
+        )
     if pieces < 2:
         raise Problem(
             f"probe 'noise_scale' compares micro-batches, but a batch of {batch:.0f} is one of them here: "

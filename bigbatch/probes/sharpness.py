@@ -52,8 +52,8 @@ def sharpness(
     """How the loss on the given samples curves.
 
     - `eigenvalues`: the largest ones of the Hessian, largest first, each with its `residuals` ‖Hv − λv‖;
-      `smallest`: the lowest end of the spectrum, which bounds negative curvature from above; `products` says how many
-      Hessian-vector products it took, `converged` whether they were enough.
+      `smallest`: the lowest value met on the way, which the lowest eigenvalue is at most; `products` says how many
+      Hessian-vector products it took, `converged` whether they were enough for the largest.
     - `trace` ± `trace_error` (a standard error): exact on Lanczos' subspace, by random signs on the rest (Hutch++,
       Meyer et al. 2021); a `trace_error` of None says that one product has none.
     - `sam`: L(w + ρg/‖g‖) − L(w), the first-order worst rise within ρ = `sam_radius`.

@@ -22,7 +22,7 @@ from bigbatch.probes._untouched import Mode, untouched
 
 class Config(probes.Config):
     losses: bool = True  # also the loss on both sides of the step
-    full_samples: int = Field(256, gt=0)  # fixed samples that stand for the full data
+    full_samples: int = Field(128, gt=0)  # fixed samples that stand for the full data
 
 
 def measure(state: probes.State, config: Config) -> Generator[None, None, dict[str, Any]]:
