@@ -211,7 +211,14 @@ def main(arguments: list[str] | None = None) -> None:
     """What the `bigbatch` command runs: problems end in one sentence, not in a traceback."""
     sys.path.insert(0, "")  # a user's own parts are found in the folder at hand, as with python -m
     warnings.showwarning = _show_warning  # type: ignore[assignment]
-    sys.exit(_exit_code(arguments))
+    code = _exit_code(arguments)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # a rank has nothing left to do, and torch's threads are sometimes (1 of 6 under load) not ready for the
+        # interpreter to go: the process would abort, and torchrun start a finished training again
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _show_warning(message: Warning | str, *details: Any) -> None:

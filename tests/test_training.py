@@ -143,7 +143,7 @@ def test_a_stopped_run_without_its_checkpoint_is_refused(tmp_path):
     shutil.rmtree(folder.checkpoints)
     with pytest.raises(Problem, match="is empty, but the run was stopped with a checkpoint: put it back"):
         train(run, runs_dir=tmp_path)
-    assert len(folder.metrics()) == 3
+    assert len(folder.metrics()) == 4
 
 
 def test_a_resume_after_a_smaller_stage_keeps_the_micro_batch(tmp_path):
