@@ -23,9 +23,15 @@ SHELL_LINES = [line for block in blocks(README, "sh") for line in block.splitlin
 COMMANDS = [shlex.split(line, comments=True) for line in SHELL_LINES]
 
 
+@pytest.fixture(scope="module")
+def one_folder(tmp_path_factory):
+    """Later commands of the README use what earlier ones wrote."""
+    return tmp_path_factory.mktemp("readme")
+
+
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c[0] == "bigbatch"], ids=" ".join)
-def test_a_command_of_the_readme_works(command, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_command_of_the_readme_works(command, one_folder, monkeypatch):
+    monkeypatch.chdir(one_folder)
     assert bigbatch(*command[1:]).stdout
 
 
