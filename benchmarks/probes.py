@@ -5,7 +5,8 @@
 Trains without probes and with one probe at every step, step by step in turns in one process on one thread: a probe's
 cost is the median over rounds of (its step / the plain step of the round − 1), spread over its default interval.
 Measured on ResNet-20 and on a small CNN, with CIFAR-shaped images; a larger batch makes each percentage smaller,
-since most probes look at a fixed number of samples. --all also measures what is not in the default set, which takes many minutes.
+since most probes look at a fixed number of samples. --all also measures what is not in the default set, which takes
+many minutes.
 """
 
 from __future__ import annotations

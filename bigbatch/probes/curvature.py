@@ -18,7 +18,7 @@ from bigbatch.probes._untouched import Mode, untouched
 
 
 class Config(probes.Config):
-    """Exact, and dear: for ResNet-20 about 300 training steps of batch 128, in proportion to samples and coordinates."""
+    """For ResNet-20 about 300 training steps of batch 128, in proportion to samples and coordinates."""
 
     every_steps: int = Field(5000, gt=0)
     samples: int = Field(32, gt=0)
