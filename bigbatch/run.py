@@ -120,7 +120,7 @@ class Run(BaseModel):
             path, equals, text = setting.partition("=")
             if not equals or not path:
                 raise Problem(f"'{setting}' is not a setting: write FIELD=VALUE, like optimizer.lr=3.2")
-            _assign(fields, path.split("."), _value(text), setting)
+            _assign(fields, path.split("."), value_of(text), setting)
         return Run(**fields)
 
 
@@ -130,7 +130,7 @@ def fingerprint(fields: dict[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:10]
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """JSON where it is JSON (numbers, true, null, lists), else the text itself."""
     try:
         return json.loads(text)

@@ -17,7 +17,7 @@ from bigbatch.filters._progress import shown
 from bigbatch.filters._rounds import in_rounds
 from bigbatch.filters._source import run_of
 from bigbatch.filters._tune import searched
-from bigbatch.run import Run
+from bigbatch.run import Run, value_of
 
 
 def filter_dataset(
@@ -64,15 +64,8 @@ def configured(
         if not equals or not name:
             raise Problem(f"'{setting}' is not a setting: write NAME=VALUE, like drop=0.2 or dataset.augment=false")
         target = dataset_options if name.startswith("dataset.") else filter_options
-        target[name.removeprefix("dataset.")] = _value(text)
+        target[name.removeprefix("dataset.")] = value_of(text)
     return parts.configure("datasets", dataset_options), parts.configure("filters", filter_options)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def _trained_first(network: str, runs_dir: Path, data_dir: Path | None, quiet: bool) -> str:

@@ -17,7 +17,7 @@ from bigbatch.probes import DEFAULT
 from bigbatch.probes._standing import Standing
 from bigbatch.recipes import described
 from bigbatch.results import Folder
-from bigbatch.run import Run
+from bigbatch.run import Run, value_of
 
 
 def probe(
@@ -87,7 +87,7 @@ def configured(names: Sequence[str], options: Iterable[str]) -> list[parts.Confi
             raise Problem(f"'{option}' is not an option of a probe: write PROBE.NAME=VALUE, like gradient.layer=head")
         if name not in chosen:
             raise Problem(f"'{option}' is for '{name}', which is not asked: add --probe {name}, or leave it out")
-        chosen[name][field] = _value(text)
+        chosen[name][field] = value_of(text)
     if not chosen:
         raise Problem(f"no probe was named: use --probe with some of {', '.join(parts.names('probes'))}")
     return [parts.configure("probes", about) for about in chosen.values()]
@@ -156,10 +156,3 @@ def _write(out: Path, found: dict[str, Any]) -> None:
         temporary.replace(out)
     except OSError as error:
         raise Problem(f"{out} could not be written ({error.strerror}): choose another --out") from error
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
