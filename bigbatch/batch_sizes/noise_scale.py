@@ -10,7 +10,6 @@ from bigbatch import parts
 from bigbatch.batch_sizes import History
 from bigbatch.position import Position
 
-
 NEEDS_PROBE = "noise_scale"
 
 
