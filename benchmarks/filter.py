@@ -77,10 +77,14 @@ def all_dbscan(placed: NDArray[Any], labels: NDArray[np.int64], eps: float) -> l
     return [search.fit_predict(placed[labels == index].astype(np.float64)) for index in range(CLASSES)]
 
 
-def preserved(points: NDArray[np.float32], placed: NDArray[Any]) -> float:
-    """The share of the 10 nearest neighbours among the components that are so on the map too."""
+def preserved(points: NDArray[np.float32], placed: NDArray[Any]) -> str:
+    """The share of the 10 nearest neighbours among the components that are so on the map too, and its error.
+
+    Over all points: on 2,000 of them the error is .003, more than what sets good maps apart.
+    """
     true, found = nearest(points, 10)[0], nearest(placed.astype(np.float32), 10)[0]
-    return float(np.mean([len(np.intersect1d(a, b)) / 10 for a, b in zip(true, found, strict=True)]))
+    shares = [len(np.intersect1d(a, b)) / 10 for a, b in zip(true, found, strict=True)]
+    return f"{np.mean(shares):.4f} ± {np.std(shares) / len(shares) ** 0.5:.4f}"
 
 
 def peak_mb() -> float:
@@ -126,9 +130,7 @@ def main() -> None:
 
     seconds, (points, placed) = ours[options.points]
     kept = preserved(points, placed)
-    print(
-        f"bigbatch     {options.points:,} points {seconds:>8.1f} CPU s   {kept:.4f} of 10 neighbours kept", flush=True
-    )
+    print(f"bigbatch     {options.points:,} points {seconds:>8.1f} CPU s   {kept} of 10 neighbours kept", flush=True)
     if options.skip_peer:
         return
     tsne = TSNE(perplexity=PERPLEXITY, init="pca", random_state=0, n_jobs=1)
@@ -136,7 +138,7 @@ def main() -> None:
     more, _ = cpu_seconds(all_dbscan, peer_placed, labels[: options.points], 0.5)
     peer_seconds += more
     kept = preserved(points, peer_placed)
-    print(f"scikit-learn {options.points:,} points {peer_seconds:>8.1f} CPU s   {kept:.4f} of 10 neighbours kept")
+    print(f"scikit-learn {options.points:,} points {peer_seconds:>8.1f} CPU s   {kept} of 10 neighbours kept")
     print(f"ratio {peer_seconds / seconds:.1f}; required: {REQUIRED_RATIO:.0f}")
 
 
