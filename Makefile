@@ -15,7 +15,7 @@ test: .venv/installed-dev
 	$(BIN)/python -m pytest
 
 test-realdata: .venv/installed-dev
-	$(BIN)/python -m pytest -m realdata
+	$(BIN)/python -m pytest -m "realdata and not slow"
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
