@@ -129,7 +129,9 @@ def filter_dataset(
     network: Annotated[
         str | None, Parameter(help="a run's folder, a recipe (trained first), weights, mypkg.mod:Class, or features")
     ] = None,
-    out: Annotated[Path, Parameter(help="what is written: .npz, with its manifest beside it")] = Path("kept.npz"),
+    out: Annotated[
+        Path | None, Parameter(help="what is written: kept.npz with its manifest beside it; with --tune, tuned.json")
+    ] = None,
     by: Annotated[str, Parameter(help="another filter than 'network': see 'bigbatch list filters'")] = "network",
     settings: FilterSettings = None,
     rounds: Annotated[int, Parameter(help="filter, train on what is left, filter again ...")] = 1,
@@ -145,23 +147,41 @@ def filter_dataset(
 ) -> int:
     """Filter a dataset: features of a network, PCA, t-SNE, DBSCAN in each class; what is noise is dropped.
 
-    `--set filter=kept.npz` trains on the result. With --tune, the best options are written to --out as .json.
+    `bigbatch train RECIPE --set filter=kept.npz` trains on the result.
     """
     from bigbatch.filters import _commands
 
     if tune:
         if network is None or recipe is None or global_batch is None:
             raise Problem("--tune needs --network, --recipe and --global-batch: give all three")
+        out = out or Path("tuned.json")
         found = _commands.tune(
-            dataset, network=network, recipe=recipe, global_batch=global_batch, out=out.with_suffix(".json"),
-            trials=trials, settings=settings or [], runs_dir=runs_dir, data_dir=data_dir, quiet=quiet,
-        )  # fmt: skip
-        print(f"{out.with_suffix('.json')}: {found['best']}")
+            dataset,
+            network=network,
+            recipe=recipe,
+            global_batch=global_batch,
+            out=out,
+            trials=trials,
+            settings=settings or [],
+            runs_dir=runs_dir,
+            data_dir=data_dir,
+            quiet=quiet,
+        )
+        print(f"{out}: {found['best']}")
         return DONE
+    if recipe is not None or global_batch is not None:
+        raise Problem("--recipe and --global-batch are for --tune: add it, or leave them out")
     _commands.filter_dataset(
-        dataset, out=out, network=network, filter_name=by, settings=settings or [], rounds=rounds,
-        runs_dir=runs_dir, data_dir=data_dir, quiet=quiet,
-    )  # fmt: skip
+        dataset,
+        out=out or Path("kept.npz"),
+        network=network,
+        filter_name=by,
+        settings=settings or [],
+        rounds=rounds,
+        runs_dir=runs_dir,
+        data_dir=data_dir,
+        quiet=quiet,
+    )
     return DONE
 
 

@@ -12,9 +12,10 @@ from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters._kept import Kept
+from bigbatch.filters._manifest import load, override, rebuild
 from bigbatch.filters.network import network
 
-__all__ = ["Kept", "kept_indices", "network"]
+__all__ = ["Kept", "kept_indices", "load", "network", "override", "rebuild"]
 
 
 def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None:

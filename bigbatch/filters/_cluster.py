@@ -52,8 +52,8 @@ def labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int
 
 
 def eps_that_drops(eps_star: Floats, count: int) -> float:
-    """The eps that makes `count` points noise, or as many fewer as share one eps*."""
-    return float(np.sort(eps_star)[len(eps_star) - 1 - count])
+    """The eps that makes `count` points noise, or as many fewer as share one eps*; never all of them."""
+    return float(np.sort(eps_star)[max(len(eps_star) - 1 - count, 0)])
 
 
 def knee(points: NDArray[Any], min_samples: int) -> float:

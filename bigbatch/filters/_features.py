@@ -91,8 +91,10 @@ def _from_network(
 
 
 def _create(folder: Path, samples: int, width: int, precision: Precision, made_from: dict[str, Any]) -> None:
-    """Empty files under their final names, or none."""
-    if (folder / "done.npy").exists():
+    """Empty files under their final names, or none. What is there already is used if it is whole."""
+    if _has_shape(folder / "features.npy", (samples, width)) and _has_shape(
+        folder / "done.npy", (-(-samples // CHUNK),)
+    ):
         return
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -105,6 +107,14 @@ def _create(folder: Path, samples: int, width: int, precision: Precision, made_f
         temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _has_shape(path: Path, shape: tuple[int, ...]) -> bool:
+    """Read-only, since a file that was cut short would be filled up with zeros when opened for writing."""
+    try:
+        return np.load(path, mmap_mode="r").shape == shape
+    except (OSError, ValueError):
+        return False
 
 
 def _fill(folder: Path, source: Source, dataset: Dataset) -> int:

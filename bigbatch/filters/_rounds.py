@@ -13,6 +13,7 @@ from bigbatch.errors import Problem
 from bigbatch.filters import _manifest, _ranks
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._progress import say
+from bigbatch.filters._size import refuse_empty_classes
 from bigbatch.filters._source import run_of
 from bigbatch.run import Run
 
@@ -38,6 +39,7 @@ def filtered(
 ) -> dict[str, Any]:
     """One round: the result is in `out`, its manifest is returned."""
     kept: Kept = parts.find("filters", config.name).keep(dataset, config)
+    refuse_empty_classes(kept.mask, dataset, config.name, "let it drop less")
     manifest = _manifest.describe(kept, dataset, dataset_config, config, lineage)
     if _ranks.rank() == 0:
         _manifest.save(out, kept, dataset.train.labels, manifest)

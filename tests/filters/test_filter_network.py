@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import filter_parts
 import numpy as np
@@ -282,3 +283,39 @@ def test_the_table_is_printed(flipped_run, result, tmp_path, capsys, monkeypatch
     kept = manifest["counts"]["kept"]
     assert f"{100 * kept / 1437:.2f} % or {kept:,} samples kept" in printed
     assert "knee" in printed
+
+
+def test_the_mask_is_part_of_a_run_that_trains_on_it(tmp_path):
+    """Remade under the same name, a result is another run; a run described before does not take the new one."""
+    path = tmp_path / "kept.npz"
+    for drop in (0.1, 0.6):
+        filter_dataset("digits", out=path, filter_name="random", settings=[f"drop={drop}"], quiet=True)
+        run = Run(dataset="digits", model="mlp", global_batch=64, optimizer="sgd", epochs=1, filter=str(path))
+        assert Run.from_json(run.to_json()) == run
+        if drop == 0.1:
+            first = run
+    assert run.hash != first.hash
+    with pytest.raises(Problem, match="was changed after this run had been described: put it back"):
+        kept_indices(first.filter, datasets.load(first.dataset))
+
+
+def test_no_filter_may_drop_a_whole_class(tmp_path):
+    with pytest.raises(Problem, match=r"filter 'random' would drop every sample of class .*: let it drop less"):
+        filter_dataset("digits", out=tmp_path / "kept.npz", filter_name="random", settings=["drop=0.999"], quiet=True)
+    assert not (tmp_path / "kept.npz").exists()
+
+
+def test_a_cut_features_file_is_made_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dataset = datasets.load(parts.configure("datasets", "digits"))
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))
+    options = {"reducer": "none", "min_samples": 5}
+    whole = network(module, dataset, **options)
+    (features,) = (tmp_path / "cache").rglob("features.npy")
+    with features.open("r+b") as file:
+        file.truncate(features.stat().st_size // 2)
+    for other in (tmp_path / "cache" / "bigbatch" / "filters").iterdir():
+        if other.name != "features":
+            shutil.rmtree(other)
+    again = network(module, dataset, **options)
+    assert torch.equal(whole.score, again.score)
