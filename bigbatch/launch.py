@@ -68,11 +68,12 @@ def _torchrun(
     run: Run, folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, fresh: bool, quiet: bool
 ) -> int:
     """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
+    with folder.alone():
+        pass  # somebody who trains here is to be found out before anything is moved
     with folder.set_aside() if fresh else nullcontext():
         with folder.alone():
             folder.create(run)
-        code = _wait_for_ranks(folder, ranks, data_dir, checkpoint_minutes, quiet)
-    return code
+        return _wait_for_ranks(folder, ranks, data_dir, checkpoint_minutes, quiet)
 
 
 def _wait_for_ranks(folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, quiet: bool) -> int:

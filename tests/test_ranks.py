@@ -106,6 +106,17 @@ def test_bad_input_on_two_ranks_is_said_once_without_a_traceback(tmp_path, field
     assert folder.status == "failed"
 
 
+def test_fresh_does_not_touch_a_folder_that_is_being_trained(tmp_path):
+    run = small_run()
+    folder = Folder(tmp_path / "ranks" / run.with_settings(["engine=ddp"]).folder_name)
+    with folder.alone():
+        folder.create(run.with_settings(["engine=ddp"]))
+        before = folder.path.stat().st_mtime_ns  # a file that is moved away and back would change it
+        done, _ = on_two_ranks(run, tmp_path, "--fresh", expect=2)
+        assert folder.path.stat().st_mtime_ns == before
+    assert f"is being trained by process {os.getpid()}" in done.stderr
+
+
 def test_torchrun_started_by_hand_works_the_same(tmp_path):
     run = small_run(epochs=1)
     command = [
