@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from bigbatch.cli import BROKEN, DIVERGED, DONE, STOPPED
+from bigbatch.commands._options import BROKEN, DIVERGED, DONE, STOPPED
 from bigbatch.display import describe
 from bigbatch.engines import ranks_started
 from bigbatch.errors import Problem

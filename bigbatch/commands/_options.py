@@ -1,0 +1,22 @@
+"""What several commands take, and what a command ends in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+DONE, BROKEN, WRONG_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 75  # 75: EX_TEMPFAIL, "try again later"
+
+Settings = Annotated[
+    list[str] | None,
+    Parameter(name="--set", negative="", help="FIELD=VALUE for any field of the run, like optimizer.lr=3.2"),
+]
+Ranks = Annotated[int, Parameter(help="processes on this machine, started with torchrun; the result is the same")]
+RunsDir = Annotated[Path, Parameter(help="where run folders are made")]
+DataDir = Annotated[
+    Path | None, Parameter(help="where datasets are looked up; else $BIGBATCH_DATA, then ~/.cache/bigbatch/datasets")
+]
+CheckpointMinutes = Annotated[float, Parameter(help="between checkpoints, besides the one at each epoch's end")]
+Quiet = Annotated[bool, Parameter(negative="", help="print nothing but errors and the result")]

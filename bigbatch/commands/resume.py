@@ -1,0 +1,25 @@
+"""`bigbatch resume`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks
+
+
+def command(
+    folder: Path,
+    *,
+    ranks: Ranks = 1,
+    data_dir: DataDir = None,
+    checkpoint_minutes: CheckpointMinutes = 10.0,
+    quiet: Quiet = False,
+) -> int:
+    """Continue the run in a folder from its last checkpoint, on any number of ranks."""
+    from bigbatch.launch import on_ranks, run_here_or_under_torchrun
+    from bigbatch.results import Folder
+
+    known = Folder(folder)
+    return run_here_or_under_torchrun(
+        on_ranks(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet
+    )

@@ -1,0 +1,29 @@
+"""`bigbatch schedule`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bigbatch.commands._options import DONE, Settings
+
+
+def command(
+    recipe: str,
+    *,
+    settings: Settings = None,
+    plot: Annotated[Path | None, Parameter(help="also draw it into this file (.png, .svg or .pdf)")] = None,
+    points: Annotated[int, Parameter(help="rows to print")] = 20,
+) -> int:
+    """Print, and draw, the rate and the global batch of a recipe over its epochs, without training anything."""
+    from bigbatch.plan import draw, show
+    from bigbatch.recipes import described
+
+    run = described(recipe, settings or [])
+    show(run, points)
+    if plot:
+        draw(run, plot)
+        print(plot)
+    return DONE
