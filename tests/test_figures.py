@@ -1,0 +1,100 @@
+"""Charts and pages: what is drawn is what was given, and nothing is fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+import xml.etree.ElementTree
+
+import pytest
+
+from bigbatch.errors import Problem
+from bigbatch.figures import COLOURS, Chart, plain
+from bigbatch.page import Page
+
+
+def accuracy_chart() -> Chart:
+    chart = Chart("Accuracy against batch", "global batch", "accuracy", scale="smoke, n = 3", log_x=True)
+    chart.line("legw", [128, 256], [0.98, 0.97], low=[0.975, None], high=[0.985, None], n=[3, 1])
+    chart.horizontal(0.988, "paper 98.8 %")
+    return chart
+
+
+def test_a_chart_keeps_the_numbers_it_draws():
+    rows = list(csv.DictReader(io.StringIO(accuracy_chart().csv())))
+    assert rows[0] == {
+        "series": "legw", "global batch": "128", "accuracy": "0.98", "low": "0.975", "high": "0.985", "n": "3",
+    }  # fmt: skip
+    assert rows[1]["low"] == ""
+    assert (rows[2]["series"], rows[2]["accuracy"]) == ("paper 98.8 %", "0.988")
+
+
+def test_the_band_covers_only_points_that_have_an_interval():
+    chart = Chart("t", "x", "y")
+    chart.line("a", [1, 2, 3], [1, 2, 3], low=[0.5, None, 2.5], high=[1.5, None, 3.5])
+    (band,) = chart.axes.collections
+    assert {tuple(corner) for corner in band.get_paths()[0].vertices} >= {(1, 0.5), (1, 1.5), (3, 2.5), (3, 3.5)}
+    assert not any(corner[0] == 2 for corner in band.get_paths()[0].vertices)
+
+
+def test_svg_says_title_axes_scale_and_n_as_text():
+    svg = accuracy_chart().svg()
+    xml.etree.ElementTree.fromstring(svg)
+    for text in ("Accuracy against batch", "global batch", "smoke, n = 3", "legw (n = 1-3)", "paper 98.8 %", "128"):
+        assert text in svg
+
+
+def test_the_same_chart_is_the_same_file():
+    assert accuracy_chart().svg() == accuracy_chart().svg()
+
+
+def test_save_writes_png_svg_and_csv(tmp_path):
+    written = accuracy_chart().save(tmp_path / "deep" / "accuracy")
+    assert [path.name for path in written] == ["accuracy.png", "accuracy.svg", "accuracy.csv"]
+    assert written[0].read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == sorted(path.name for path in written)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Problem, match="could not be written"):
+        accuracy_chart().save(tmp_path / "file" / "accuracy")
+    with pytest.raises(Problem, match="could not be written"):
+        Page("t").write(tmp_path / "file" / "page.html")
+
+
+def test_series_differ_in_colour_and_marker():
+    chart = Chart("t", "x", "y")
+    for number in range(len(COLOURS)):
+        chart.line(str(number), [1], [number])
+    assert len({(line.get_color(), line.get_marker()) for line in chart.axes.lines}) == len(COLOURS)
+
+
+def test_numbers_on_axes_are_plain():
+    assert [plain(value) for value in (8192, 16, 0.25)] == ["8,192", "16", "0.25"]
+
+
+def test_a_page_escapes_what_it_is_given_and_fetches_nothing(tmp_path):
+    page = Page("<b>runs</b>", "under & below")
+    page.heading("<i>")
+    page.text("<script>alert(1)</script>", kind="warning")
+    page.strip([("batch", "<8192>")])
+    page.table(["run", "accuracy"], [["<a>", 0.98], ["b", None]], heat="accuracy")
+    page.charts([(accuracy_chart(), "a caption")])
+    page.footer(["seed <1>"])
+    html = page.write(tmp_path / "page.html").read_text()
+    assert "<script" not in html
+    assert "<b>runs" not in html
+    assert not re.search(r'(src|href)="(?!data:|#)', html)
+    assert not re.search(r"url\((?!#|&)", html)
+    assert '<td class="number" style="background:rgba(213, 94, 0, 0.50)">0.98</td>' in html
+
+
+def test_the_downloaded_csv_is_the_charts():
+    page = Page("t")
+    chart = accuracy_chart()
+    page.charts([(chart, "")])
+    (encoded,) = re.findall(r'download="accuracy-against-batch.csv" href="data:text/csv;base64,([^"]*)"', page.html())
+    assert base64.b64decode(encoded).decode() == chart.csv()
