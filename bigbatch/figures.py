@@ -123,7 +123,9 @@ class Chart:
                 marker=MARKERS[index % len(MARKERS)] if markers else "",
             )
             band = [(a, b, c) for a, b, c in zip(xs, lows, highs, strict=True) if _finite(b) and _finite(c)]
-            if band:
+            if len(band) == 1:  # a band has no width there
+                self.axes.vlines(*np.array(band, dtype=float).T, color=COLOURS[index % len(COLOURS)], linewidth=1)
+            elif band:
                 self.axes.fill_between(
                     *np.array(band, dtype=float).T,
                     color=COLOURS[index % len(COLOURS)],

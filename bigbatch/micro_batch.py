@@ -6,6 +6,7 @@ of one seed are the same to the bit.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+
+from bigbatch import whole
+from bigbatch.errors import Problem
 
 _SMALLEST = 8
 _ROUNDS = 3  # the least of these is taken: other processes only ever add time
@@ -59,13 +63,8 @@ def remembered(key: dict[str, object], find: Callable[[], int]) -> int:
         return int(entry.read_text())
     except (OSError, ValueError):
         found = find()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        temporary = entry.with_suffix(f".{os.getpid()}")
-        temporary.write_text(str(found))
-        temporary.replace(entry)
-    except OSError:
-        pass  # a read-only home costs the next run a few seconds, nothing else
+    with contextlib.suppress(Problem):  # a read-only home costs the next run a few seconds, nothing else
+        whole.write_text(entry, str(found))
     return found
 
 
