@@ -6,7 +6,7 @@ that last layer applied to it. torch is imported where it is used, so that listi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,22 +41,54 @@ def features(model: nn.Module, x: Tensor) -> Tensor:
     Caught is the input of the nn.Linear that is called last, whatever the order in which layers were registered.
     A `features` that is a submodule is not asked: in most public networks it holds convolutions only.
     """
-    from torch import nn
+    own = _own_features(model)
+    return features_and_output(model, x)[0] if own is None else own(x)
 
-    own = getattr(model, "features", None)
-    if callable(own) and not isinstance(own, nn.Module):
-        return own(x)
-    caught = _last_linear_input(model, x)
+
+def features_and_output(model: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
+    """`features`, and what the model itself returns: one pass for both wherever `forward` goes through `features`."""
+    own = _own_features(model)
+    if own is not None:
+        return _own_features_and_output(model, own, x)
+    caught, output = _last_linear_input_and_output(model, x)
     if caught is None or caught.ndim != 2:
         found = "no nn.Linear was called" if caught is None else f"its last nn.Linear got shape {tuple(caught.shape)}"
         raise Problem(
             f"{type(model).__name__} shows no features of shape [samples, width] ({found}): "
             "give it a method features(x) that returns them"
         )
-    return caught
+    return caught, output
 
 
-def _last_linear_input(model: nn.Module, x: Tensor) -> Tensor | None:
+def _own_features(model: nn.Module) -> Callable[..., Tensor] | None:
+    from torch import nn
+
+    own = getattr(model, "features", None)
+    return own if callable(own) and not isinstance(own, nn.Module) else None
+
+
+def _own_features_and_output(model: nn.Module, own: Callable[..., Tensor], x: Tensor) -> tuple[Tensor, Any]:
+    caught: list[Tensor] = []
+
+    def catch(*arguments: Any, **options: Any) -> Tensor:
+        found = own(*arguments, **options)
+        if not options and len(arguments) == 1 and arguments[0] is x:
+            caught.append(found.clone())  # what follows may work in place
+        return found
+
+    before = vars(model).get("features")
+    model.features = catch  # type: ignore[assignment]
+    try:
+        output = model(x)
+    finally:
+        if before is None:
+            del model.features
+        else:
+            model.features = before
+    return (caught[0] if caught else own(x)), output
+
+
+def _last_linear_input_and_output(model: nn.Module, x: Tensor) -> tuple[Tensor | None, Any]:
     from torch import nn
 
     caught: Tensor | None = None
@@ -67,11 +99,11 @@ def _last_linear_input(model: nn.Module, x: Tensor) -> Tensor | None:
 
     hooks = [layer.register_forward_pre_hook(catch) for layer in model.modules() if isinstance(layer, nn.Linear)]
     try:
-        model(x)
+        output = model(x)
     finally:
         for hook in hooks:
             hook.remove()
-    return caught
+    return caught, output
 
 
 def load_weights(model: nn.Module, path: Path | str) -> None:

@@ -82,6 +82,24 @@ def test_features_can_be_differentiated():
     assert model.head.weight.grad is None
 
 
+@pytest.mark.parametrize("kind", ["own", "caught"])
+def test_features_and_output_come_from_one_pass_and_leave_the_model_as_it_was(make, kind):
+    model = make("mlp", (1, 4, 4), hidden=(7, 6)) if kind == "own" else HeadFirst()
+    x = torch.randn(3, 1, 4, 4)
+    expected = models.features(model, x), model(x)
+    passes = []
+    hook = next(layer for layer in model.modules() if isinstance(layer, nn.Linear)).register_forward_hook(
+        lambda *_: passes.append(1)
+    )
+    attributes = set(vars(model))
+    found = models.features_and_output(model, x)
+    hook.remove()
+    assert len(passes) == 1
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+    assert set(vars(model)) == attributes
+
+
 @pytest.mark.parametrize(
     ("model", "found"),
     [
