@@ -44,6 +44,7 @@ class InMemoryImages:
         self.images = images
         self.labels = labels
         self.augment = augment
+        self.white = white
         height, width = images.shape[2:]
         self.crop_shape = (augment.crop_size or height, augment.crop_size or width)
         mean, std = (torch.tensor(values, dtype=torch.float64) for values in (augment.mean, augment.std))
