@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from bigbatch import trackers
 from bigbatch.commands._options import BROKEN, DIVERGED, DONE, STOPPED
 from bigbatch.display import describe
 from bigbatch.engines import ranks_started
@@ -35,16 +37,30 @@ def on_ranks(run: Run, ranks: int) -> Run:
 
 
 def run_here_or_under_torchrun(
-    run: Run, folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, fresh: bool, quiet: bool
+    run: Run,
+    folder: Folder,
+    ranks: int,
+    data_dir: Path | None,
+    checkpoint_minutes: float,
+    fresh: bool,
+    quiet: bool,
+    track: Sequence[str] = (),
 ) -> int:
     """Train, say how it ended, and give the exit code that says the same."""
+    trackers.check(track)
     if ranks > 1 and ranks_started() == 1:
-        return _torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet)
+        return _torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet, track)
     from bigbatch.training import train
 
     finished_before = folder.status in ("done", "diverged") and not fresh
     summary = train(
-        run, folder=folder, data_dir=data_dir, checkpoint_minutes=checkpoint_minutes, fresh=fresh, quiet=quiet
+        run,
+        folder=folder,
+        data_dir=data_dir,
+        checkpoint_minutes=checkpoint_minutes,
+        fresh=fresh,
+        quiet=quiet,
+        track=track,
     )
     if int(os.environ.get("RANK", "0")) == 0:
         print(outcome(folder, summary) + (" (finished before; --fresh runs it again)" if finished_before else ""))
@@ -65,7 +81,14 @@ def outcome(folder: Folder, summary: dict[str, Any]) -> str:
 
 
 def _torchrun(
-    run: Run, folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, fresh: bool, quiet: bool
+    run: Run,
+    folder: Folder,
+    ranks: int,
+    data_dir: Path | None,
+    checkpoint_minutes: float,
+    fresh: bool,
+    quiet: bool,
+    track: Sequence[str],
 ) -> int:
     """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
     with folder.alone():
@@ -73,16 +96,19 @@ def _torchrun(
     with folder.set_aside() if fresh else nullcontext():
         with folder.alone():
             folder.create(run)
-        return _wait_for_ranks(folder, ranks, data_dir, checkpoint_minutes, quiet)
+        return _wait_for_ranks(folder, ranks, data_dir, checkpoint_minutes, quiet, track)
 
 
-def _wait_for_ranks(folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, quiet: bool) -> int:
+def _wait_for_ranks(
+    folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, quiet: bool, track: Sequence[str]
+) -> int:
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
         *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}"),
         *("-m", "bigbatch", "resume", str(folder.path), "--checkpoint-minutes", str(checkpoint_minutes)),
         *(("--data-dir", str(data_dir)) if data_dir else ()),
         *(("--quiet",) if quiet else ()),
+        *(f"--track={name}" for name in track),
     ]
     with tempfile.TemporaryDirectory() as post_box:
         environment = os.environ | {

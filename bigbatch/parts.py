@@ -32,6 +32,7 @@ KINDS = {
     "selectors": "selector",
     "engines": "engine",
     "probes": "probe",
+    "trackers": "tracker",
     "recipes": "recipe",
 }
 

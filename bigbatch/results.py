@@ -17,7 +17,7 @@ from bigbatch.errors import Problem
 from bigbatch.run import Run, fingerprint
 
 Status = Literal["running", "stopped", "done", "diverged", "failed"]
-_FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint")
+_FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint", "trackers")
 _FLUSH_SECONDS = 1.0
 
 

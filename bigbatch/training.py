@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
@@ -26,6 +26,7 @@ from bigbatch import (
     optim,
     probes,
     schedules,
+    trackers,
 )
 from bigbatch.batches import Batch, Batches, Progress, Split
 from bigbatch.carried import CarriedState
@@ -53,18 +54,24 @@ def train(
     checkpoint_minutes: float = 10.0,
     fresh: bool = False,
     quiet: bool = True,
+    track: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Train a run in its folder and return its summary.
 
     What is unfinished there goes on from its last checkpoint, what is done is not done again. `folder` is for a
-    resumed run, which stays where it is whatever engine it goes on with.
+    resumed run, which stays where it is whatever engine it goes on with. `track` names trackers that mirror the
+    metrics elsewhere.
     """
+    trackers.check(track)
     folder = folder or Folder(Path(runs_dir) / run.folder_name)
     engine = engines.start(run.engine)
     try:
         with folder.alone() if engine.rank == 0 else nullcontext():
             fresh = fresh and not engines.restarted()
-            with folder.set_aside() if fresh and engine.rank == 0 else nullcontext():
+            with (
+                folder.set_aside() if fresh and engine.rank == 0 else nullcontext(),
+                trackers.mirrored(folder.path, track if engine.rank == 0 else ()),
+            ):
                 status = engine.broadcast(folder.status)
                 if status in ("done", "diverged"):
                     return folder.summary()

@@ -19,4 +19,8 @@ DataDir = Annotated[
     Path | None, Parameter(help="where datasets are looked up; else $BIGBATCH_DATA, then ~/.cache/bigbatch/datasets")
 ]
 CheckpointMinutes = Annotated[float, Parameter(help="between checkpoints, besides the one at each epoch's end")]
+Track = Annotated[
+    list[str] | None,
+    Parameter(negative="", help="mirror the metrics elsewhere too; see 'bigbatch list trackers'"),
+]
 Quiet = Annotated[bool, Parameter(negative="", help="print nothing but errors and the result")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks
+from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks, Track
 
 
 def command(
@@ -13,6 +13,7 @@ def command(
     ranks: Ranks = 1,
     data_dir: DataDir = None,
     checkpoint_minutes: CheckpointMinutes = 10.0,
+    track: Track = None,
     quiet: Quiet = False,
 ) -> int:
     """Continue the run in a folder from its last checkpoint, on any number of ranks."""
@@ -21,5 +22,5 @@ def command(
 
     known = Folder(folder)
     return run_here_or_under_torchrun(
-        on_ranks(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet
+        on_ranks(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet, track or ()
     )

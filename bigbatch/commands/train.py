@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks, RunsDir, Settings
+from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks, RunsDir, Settings, Track
 
 
 def command(
@@ -19,6 +19,7 @@ def command(
     data_dir: DataDir = None,
     checkpoint_minutes: CheckpointMinutes = 10.0,
     fresh: Annotated[bool, Parameter(negative="", help="forget what the run's folder has and start over")] = False,
+    track: Track = None,
     quiet: Quiet = False,
 ) -> int:
     """Train a recipe: a name from 'bigbatch list recipes', mypkg.mod:function, or a run.json.
@@ -31,4 +32,4 @@ def command(
 
     run = on_ranks(described(recipe, settings or []), ranks)
     folder = Folder(runs_dir / run.folder_name)
-    return run_here_or_under_torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet)
+    return run_here_or_under_torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet, track or ())

@@ -1,0 +1,42 @@
+"""TensorBoard event files inside the run's folder: `tensorboard --logdir runs` shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bigbatch import parts
+from bigbatch.trackers import Mirror, Place
+
+NEEDS = "tensorboard"
+
+
+class Config(parts.Config):
+    pass
+
+
+class EventFile:
+    """TensorBoard's own writer; torch's would bring torch into a process that has no other use for it."""
+
+    def __init__(self, folder: Path) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(folder), flush_secs=3600)  # flushed when we say so
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        import time
+
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self, status: str) -> None:
+        self._writer.close()
+
+
+def start(config: Config, place: Place) -> Mirror:
+    return EventFile(place.files)
