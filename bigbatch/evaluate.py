@@ -34,7 +34,8 @@ def evaluate(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: in
 def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
     count = len(dataset.test)
-    pieces = Split(engine.ranks, micro_batch).slices(count)[engine.rank]
+    by_rank = Split(engine.ranks, micro_batch).slices(count)
+    pieces = by_rank[engine.rank]
     requests = [Request.of(torch.arange(piece.start, piece.stop)) for piece in pieces]
     with Prefetcher(dataset.test) as prefetcher:
         prefetcher.expect(requests)
@@ -43,6 +44,10 @@ def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: i
             targets = targets.to(engine.device)
             logits = model(to_model(inputs, model, engine.device))
             sums += torch.stack([per_sample_loss(logits, targets).sum(), count_hits(logits, targets)])
+    if engine.lockstep:
+        inputs, _ = dataset.test.fetch(torch.arange(2))
+        for _ in range(max(len(others) for others in by_rank) - len(pieces)):
+            model(to_model(inputs, model, engine.device))
     loss, right = (engine.sum(sums) / count).tolist()
     return {"test_loss": loss, "test_accuracy": right}
 

@@ -74,13 +74,27 @@ class GlobalGradient:
         self.batches = batches
         self.model = model
         self.engine = engine
-        self.wrapped = engine.wrap(model)
+        self.wrapped = model
         self.statistics = RunningStatistics(model, engine)
         self.carried: CarriedState | None = None
         self.micro_gradients: MicroGradients | None = None  # set where a probe wants to see them
         self.cast = precision(run, engine)
         self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
         self.every_parameter_used = engine.ranks == 1 or self._uses_every_parameter()  # DDP would wait for the others
+
+    def wrap(self) -> None:
+        """From here on ranks meet in a call of the model: for when one rank has timed and tried what it does alone."""
+        if self.engine.lockstep and selectors.weighs_samples(self.run.selector):
+            raise Problem(
+                f"selector '{self.run.selector.name}' lets ranks call the model unlike often, which engine "
+                f"'{self.run.engine.name}' does not bear: use --set engine=ddp, or --set selector=all"
+            )
+        if self.engine.lockstep and self.run.probes:
+            raise Problem(
+                f"probes look at whole weights, which engine '{self.run.engine.name}' divides: "
+                "use --set engine=ddp, or --set probes=[]"
+            )
+        self.wrapped = self.engine.wrap(self.model)
 
     def expect(self, coming: Sequence[Batch]) -> None:
         """Let the dataset's worker processes, where it has any, decode what will be asked for next."""
@@ -106,22 +120,35 @@ class GlobalGradient:
 
     def _of_all(self, batch: Batch) -> Sums:
         own = batch.by_rank[self.engine.rank]
+        idle = max(len(pieces) for pieces in batch.by_rank) - len(own) if self.engine.lockstep else 0
         sums = Sums()
         with self.statistics.over(len(own), batch.micro_batches):
             # gradients travel with the last backward pass, unless a rank has none or each one is looked at by itself
-            with_backward = self.every_parameter_used and batch.every_rank_has_work and self.micro_gradients is None
+            with_backward = self.engine.lockstep or (
+                self.every_parameter_used and batch.every_rank_has_work and self.micro_gradients is None
+            )
             for piece in own:
-                sends = with_backward and piece is own[-1]
+                sends = with_backward and piece is own[-1] and not idle
                 with nullcontext() if sends else self.engine.accumulating(self.wrapped):
                     losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
                     with self.micro_gradients.of(piece.count, batch.count) if self.micro_gradients else nullcontext():
                         (losses.sum() / batch.count).backward()
                 sums.add(losses, hits, piece.count)
+            for number in range(idle):
+                with nullcontext() if number == idle - 1 else self.engine.accumulating(self.wrapped):
+                    self._keep_step()
             if not with_backward:
                 self.engine.sum_gradients(self.model)
         if batch.epoch_ends:
             self.carried = None
         return sums
+
+    def _keep_step(self) -> None:
+        """A call and a backward pass that add nothing, where other ranks have samples left."""
+        inputs, _ = self.batches.samples(2).fetch(torch.arange(2))
+        with self.statistics.unchanged(), self.cast():
+            logits = self.wrapped(to_model(inputs, self.model, self.engine.device))
+        ((logits if isinstance(logits, Tensor) else logits[0]).sum() * 0).backward()
 
     def loss(self, batch: Batch) -> Tensor:
         """The batch's mean loss with its whole graph, for optimizers that differentiate it by themselves."""

@@ -130,13 +130,6 @@ class Training:
         keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
         weights = torch.float64 if run.dtype == "float64" else torch.float32
         self.model = models.build(run.model, self.dataset).to(engine.device, weights)
-        self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
-        self.needs_closure = getattr(self.optimizer, "needs_closure", False)  # it differentiates the loss by itself
-        if self.needs_closure and (engine.ranks > 1 or run.selector.name != "all" or self.dataset.task == "language"):
-            raise Problem(
-                f"optimizer '{run.optimizer.name}' with these options differentiates the whole batch's loss twice: "
-                f"that goes in one process, with --set selector=all and without text"
-            )
         self.probes = probes.Probes(run.probes)
 
         self.progress = Progress()
@@ -146,15 +139,25 @@ class Training:
         self.seconds_in_steps = 0.0
         self.earlier_seconds = 0.0  # before this process
         self.started = time.perf_counter()
-        carried = self._restore()
+        state = self._restore()
         self.global_batch = self._next_global_batch()
         self.batches.check(batch_sizes.largest(run.global_batch))
         schedules.check(run, self.clock.total_epochs(self.global_batch))
         self.gradient = GlobalGradient(run, self.batches, self.model, engine)
-        if carried is not None:
-            self.gradient.carried = CarriedState(self.global_batch)
-            self.gradient.carried.restore(carried, engine.device)
         self.split: Split = choose_split(run, folder, engine, self.gradient, self.global_batch)
+        self.gradient.wrap()
+        self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
+        self.needs_closure = getattr(self.optimizer, "needs_closure", False)  # it differentiates the loss by itself
+        if self.needs_closure and (engine.ranks > 1 or run.selector.name != "all" or self.dataset.task == "language"):
+            raise Problem(
+                f"optimizer '{run.optimizer.name}' with these options differentiates the whole batch's loss twice: "
+                f"that goes in one process, with --set selector=all and without text"
+            )
+        if state:
+            engine.restore(self.model, self.optimizer, state["optimizer"])
+            if state["carried"] is not None:
+                self.gradient.carried = CarriedState(self.global_batch)
+                self.gradient.carried.restore(state["carried"], engine.device)
         self.metrics = MetricsWriter(folder) if engine.rank == 0 else None
         self.display = display.choose(quiet or engine.rank != 0)
 
@@ -235,20 +238,21 @@ class Training:
     def save(self) -> None:
         """Everything that an exact resume needs; all ranks learn whether rank 0 could write it."""
         carried = self.gradient.carried.gathered(self.engine) if self.gradient.carried else None
+        model, optimizer_state = self.engine.gathered(self.model, self.optimizer)
         failure = None
         if self.metrics:
             self.metrics.flush()
             state = {
                 "progress": asdict(self.progress),
                 "global_batch": self.global_batch,
-                "optimizer": self.optimizer.state_dict(),
+                "optimizer": optimizer_state,
                 "carried": carried,
                 "epoch_loss_sum": self.epoch_loss_sum,
                 "seconds": self._seconds(),
                 "seconds_in_steps": self.seconds_in_steps,
             }
             try:
-                checkpoint.save(self.folder.checkpoints, self.progress.step, self.folder.run_hash, self.model, state)
+                checkpoint.save(self.folder.checkpoints, self.progress.step, self.folder.run_hash, model, state)
             except Problem as problem:
                 failure = str(problem)
         failure = self.engine.broadcast(failure)
@@ -261,24 +265,22 @@ class Training:
         if self.metrics:
             self.metrics.close()
 
-    def _restore(self) -> list[torch.Tensor] | None:
-        """Go back to the last checkpoint and drop the rows after it; gives the state that text carries."""
+    def _restore(self) -> dict[str, Any] | None:
+        """Go back to the last checkpoint and drop the rows after it; gives the state that is still to be placed."""
         found = checkpoint.load(self.folder.checkpoints, self.folder.run_hash)
-        carried = None
+        state = None
         if found:
             path, state = found
             checkpoint.load_model(path, self.model)
-            self.optimizer.load_state_dict(state["optimizer"])
             self.progress = Progress(**state["progress"])
             self.global_batch = state["global_batch"]
             self.epoch_loss_sum = state["epoch_loss_sum"]
             self.earlier_seconds = state["seconds"]
             self.seconds_in_steps = state["seconds_in_steps"]
-            carried = state["carried"]
         if self.engine.rank == 0:
             self.history = [row for row in self.folder.rewind(self.progress.step) if row.keys() - _STEP_KEYS]
         self.history = self.engine.broadcast(self.history)
-        return carried
+        return state
 
     def _next_global_batch(self) -> int:
         """The batch of the moment. Text keeps its streams for an epoch, because they carry state."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bigbatch import parts
 from bigbatch.errors import Problem
@@ -19,15 +20,25 @@ class Engine(Protocol):
     rank: int
     ranks: int
     device: torch.device
+    lockstep: bool  # a call of the model is a meeting of all ranks: each has to call it as often as the others
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The module to call in training: its backward sums gradients over ranks unless `accumulating`."""
+        """The module to call in training: its backward sums gradients over ranks unless `accumulating`.
+
+        It may put other parameters into the model, so that an optimizer is made after it.
+        """
 
     def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         """Within it a backward adds to this rank's own gradients only."""
 
     def sum_gradients(self, model: nn.Module) -> None:
         """The sum over ranks for gradients that were gathered while `accumulating` throughout."""
+
+    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+        """The whole model and its optimizer's whole state, for a checkpoint. All ranks take part; rank 0 has it."""
+
+    def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Give an optimizer the state that `gathered` gave."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over ranks, in place."""

@@ -1,18 +1,19 @@
 """PyTorch DDP under torchrun: gloo on CPU, NCCL on GPU; gradients are summed, once a global batch."""
 
 import inspect
-import os
 from contextlib import AbstractContextManager
-from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
-from pydantic import PositiveFloat
-from torch import Tensor, nn
+from pydantic import PositiveFloat, PositiveInt
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from bigbatch import parts
+from bigbatch.engines import _compression
+from bigbatch.engines._ranks import Ranks
 from bigbatch.errors import Problem
 
 # torch renamed it and warns of the old name
@@ -24,30 +25,22 @@ _SYNC_BUFFERS = next(
 
 
 class Config(parts.Config):
+    # Gradients travel in half of the bits (fp16, bf16), or as factors of rank `powersgd_rank` (Vogels et al. 2019)
+    # with the error of a step added to the next one: the sum over ranks is no longer exact.
+    compression: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    powersgd_rank: PositiveInt = 2
+    static_graph: bool = False  # DDP need not look for unused tensors; each rank's share has to be one micro-batch
     bucket_mb: PositiveFloat | None = None  # None: a quarter of the model, so that sending overlaps with backward
     # A stopped (not killed) rank is only noticed when this runs out.
     timeout_seconds: PositiveFloat = 300.0
 
 
-class DDP:
+class DDP(Ranks):
+    lockstep = False
+
     def __init__(self, config: Config) -> None:
-        if "RANK" not in os.environ:
-            raise Problem(
-                "engine 'ddp' needs several ranks: add --ranks 2, or start with torchrun ... -m bigbatch train"
-            )
+        super().__init__("ddp", config.timeout_seconds)
         self.config = config
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        if torch.cuda.is_available():
-            torch.cuda.set_device(local_rank)
-            self.device = torch.device("cuda", local_rank)
-        else:
-            self.device = torch.device("cpu")
-            local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_ranks))
-        backend = "nccl" if self.device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(seconds=config.timeout_seconds))
-        self.rank = dist.get_rank()
-        self.ranks = dist.get_world_size()
 
     def wrap(self, model: nn.Module) -> nn.Module:
         model_mb = sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
@@ -58,13 +51,19 @@ class DDP:
             device_ids=[self.device] if self.device.type == "cuda" else None,
             gradient_as_bucket_view=True,
             bucket_cap_mb=self.config.bucket_mb or min(25.0, max(model_mb / 4, 0.05)),
+            static_graph=self.config.static_graph,
             **no_buffers,
         )
-        wrapped.register_comm_hook(None, _sum_bucket)
+        _compression.register(wrapped, self.config.compression, self.config.powersgd_rank)
         return wrapped
 
     def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         assert isinstance(wrapped, DistributedDataParallel)
+        if self.config.static_graph:
+            raise Problem(
+                "engine.static_graph needs every rank's share in one micro-batch, as torch counts backward passes: "
+                "set micro_batch to global_batch / ranks, or leave it out"
+            )
         return wrapped.no_sync()
 
     def sum_gradients(self, model: nn.Module) -> None:
@@ -82,25 +81,11 @@ class DDP:
         for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(summed.view_as(gradient))
 
-    def sum(self, tensor: Tensor) -> Tensor:
-        dist.all_reduce(tensor)
-        return tensor
+    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+        return model, optimizer.state_dict()
 
-    def broadcast(self, value: Any) -> Any:
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
-        return box[0]
-
-    def stop(self) -> None:
-        dist.destroy_process_group()
-
-
-# (annotations are read by torch here, which is why this file does not postpone them)
-def _sum_bucket(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """A sum, since DDP's mean over ranks is wrong for shards of unlike size; losses are divided by the global count."""
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
-    assert work is not None
-    return work.get_future().then(lambda done: done.value()[0])
+    def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        optimizer.load_state_dict(state)
 
 
 def start(config: Config) -> DDP:

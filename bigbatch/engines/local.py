@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from bigbatch import parts
 
@@ -18,6 +19,7 @@ class Config(parts.Config):
 class Local:
     rank = 0
     ranks = 1
+    lockstep = False
 
     def __init__(self) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -30,6 +32,12 @@ class Local:
 
     def sum_gradients(self, model: nn.Module) -> None:
         pass
+
+    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+        return model, optimizer.state_dict()
+
+    def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        optimizer.load_state_dict(state)
 
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor

@@ -1,0 +1,47 @@
+"""What all engines on torch's process groups share: joining the group, sums and words over it, leaving it."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from bigbatch.errors import Problem
+
+
+class Ranks:
+    """One rank of a group that torchrun started: gloo on CPU, NCCL on GPU."""
+
+    def __init__(self, engine: str, timeout_seconds: float) -> None:
+        if "RANK" not in os.environ:
+            raise Problem(
+                f"engine '{engine}' needs several ranks: add --ranks 2, or start with torchrun ... -m bigbatch train"
+            )
+        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+        if torch.cuda.is_available():
+            torch.cuda.set_device(local_rank)
+            self.device = torch.device("cuda", local_rank)
+        else:
+            self.device = torch.device("cpu")
+            local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_ranks))
+        backend = "nccl" if self.device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+        self.rank = dist.get_rank()
+        self.ranks = dist.get_world_size()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        dist.all_reduce(tensor)
+        return tensor
+
+    def broadcast(self, value: Any) -> Any:
+        box = [value]
+        dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
+        return box[0]
+
+    def stop(self) -> None:
+        dist.destroy_process_group()

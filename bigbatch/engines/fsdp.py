@@ -1,0 +1,118 @@
+"""PyTorch FSDP2 under torchrun: weights, gradients and optimizer state are divided over the ranks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from bigbatch import parts
+from bigbatch.engines._ranks import Ranks
+
+
+class Config(parts.Config):
+    # False gathers the whole model at once: for a model that uses a layer's weights without calling the layer
+    layer_by_layer: bool = True
+    reshard_after_forward: bool = True  # False keeps the weights for the backward pass: more memory, less sending
+    timeout_seconds: PositiveFloat = 300.0
+
+
+class FSDP(Ranks):
+    lockstep = True
+
+    def __init__(self, config: Config) -> None:
+        super().__init__("fsdp", config.timeout_seconds)
+        self.config = config
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Each layer of the model that has weights is gathered by itself; what is left goes with the whole."""
+        self.whole = copy.deepcopy(model) if self.rank == 0 else None  # what a checkpoint is written from
+        mesh = init_device_mesh(self.device.type, (self.ranks,))
+        for module in [*(_layers(model) if self.config.layer_by_layer else []), model]:
+            sharded = fully_shard(module, mesh=mesh, reshard_after_forward=self.config.reshard_after_forward)
+            # a sum, as losses are divided by the global count; gloo knows no other reduction either
+            sharded.set_force_sum_reduction_for_comms(True)
+            sharded.set_gradient_divide_factor(1.0)
+        return model
+
+    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+        assert isinstance(wrapped, FSDPModule)
+        return _without_sending(wrapped)
+
+    def sum_gradients(self, model: nn.Module) -> None:
+        raise AssertionError("gradients of divided weights are summed with a backward pass")
+
+    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+        """Tensor by tensor, so that no rank but the first ever holds the whole."""
+        for name, value in [*model.named_parameters(), *model.named_buffers()]:
+            full = _full(value)
+            if self.whole is not None:
+                with torch.no_grad():
+                    _named(self.whole, name).copy_(full)
+        state = optimizer.state_dict()
+        gathered: dict[Any, dict[str, Any]] = {}
+        for number, entry in state["state"].items():
+            full_entry = {name: _full(value) for name, value in entry.items()}
+            if self.rank == 0:
+                gathered[number] = {
+                    name: value.cpu() if isinstance(value, Tensor) else value for name, value in full_entry.items()
+                }
+        return (self.whole or model), state | {"state": gathered}
+
+    def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        divided = {
+            number: {name: _like(value, parameters[number]) for name, value in entry.items()}
+            for number, entry in state["state"].items()
+        }
+        optimizer.load_state_dict(state | {"state": divided})
+
+
+def _layers(model: nn.Module) -> list[nn.Module]:
+    """The model's children, and those of its lists, which are never called themselves."""
+    found: list[nn.Module] = []
+    for child in model.children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict):
+            found += _layers(child)
+        elif any(True for _ in child.parameters()):
+            found.append(child)
+    return found
+
+
+@contextmanager
+def _without_sending(wrapped: FSDPModule) -> Iterator[None]:
+    wrapped.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        wrapped.set_requires_gradient_sync(True)
+
+
+def _full(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def _named(model: nn.Module, name: str) -> Tensor:
+    module, _, leaf = name.rpartition(".")
+    return getattr(model.get_submodule(module), leaf)
+
+
+def _like(value: Any, parameter: Tensor) -> Any:
+    """Divided as its parameter is, where it has one number for each of its weights."""
+    if isinstance(parameter, DTensor) and isinstance(value, Tensor) and value.shape == parameter.shape:
+        value = value.to(parameter.device)
+        return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    return value
+
+
+def start(config: Config) -> FSDP:
+    return FSDP(config)
