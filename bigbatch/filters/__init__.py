@@ -2,6 +2,9 @@
 
 `network` names a function here and a file of this folder: the file is imported first, so that a later import of it
 cannot put the module in the function's place.
+
+A result of the network filter can be decided again without its network: `eps_star`, `decide_eps`, `mask_at` and
+`cluster_labels` are its last station, `decide_again` and `save` make another whole result of it.
 """
 
 from __future__ import annotations
@@ -11,11 +14,29 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
+from bigbatch.filters._again import decide_again
+from bigbatch.filters._decide import cluster_labels, decide_eps, eps_star, mask_at
 from bigbatch.filters._kept import Kept
-from bigbatch.filters._manifest import load, override, rebuild
-from bigbatch.filters.network import network
+from bigbatch.filters._manifest import Saved, load, override, rebuild, result_of, save
+from bigbatch.filters.network import decided, network
 
-__all__ = ["Kept", "kept_indices", "load", "network", "override", "rebuild"]
+__all__ = [
+    "Kept",
+    "Saved",
+    "cluster_labels",
+    "decide_again",
+    "decide_eps",
+    "decided",
+    "eps_star",
+    "kept_indices",
+    "load",
+    "mask_at",
+    "network",
+    "override",
+    "rebuild",
+    "result_of",
+    "save",
+]
 
 
 def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None:

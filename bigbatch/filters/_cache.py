@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from bigbatch.errors import Problem
 
@@ -71,7 +71,7 @@ def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) 
     return made
 
 
-def empty_npy(path: Path, dtype: str, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+def empty_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """A memory-mapped array of zeros whose disk space is there: writing to a full disk would kill the process."""
     array = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
     size = path.stat().st_size

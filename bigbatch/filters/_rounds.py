@@ -39,11 +39,12 @@ def filtered(
 ) -> dict[str, Any]:
     """One round: the result is in `out`, its manifest is returned."""
     kept: Kept = parts.find("filters", config.name).keep(dataset, config)
-    refuse_empty_classes(kept.mask, dataset, config.name, "let it drop less")
-    manifest = _manifest.describe(kept, dataset, dataset_config, config, lineage)
+    labels, dropper = dataset.train.labels, f"filter '{config.name}'"
+    refuse_empty_classes(kept.mask, labels, dataset.classes, dropper, "let it drop less")
+    result = _manifest.result_of(kept, dataset, dataset_config, config, lineage)
     if _ranks.rank() == 0:
-        _manifest.save(out, kept, dataset.train.labels, manifest)
-    return manifest
+        _manifest.save(out, result)
+    return result.manifest
 
 
 def in_rounds(

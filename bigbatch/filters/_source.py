@@ -113,21 +113,29 @@ def _hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True)
+class Fit:
+    """What comes out of a network: features of this width, and whether its outputs are the dataset's classes."""
+
+    width: int
+    answers: bool
+
+
 @torch.no_grad()
-def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> int:
-    """The width of the features, or a Problem where samples do not fit in or classes do not come out."""
+def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> Fit:
+    """What the network gives, or a Problem where samples do not fit in or classes do not come out."""
     try:
-        width = models.features(module, inputs).shape[1]
-        logits = module(inputs)
+        features, output = models.features_and_output(module, inputs)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0]
         raise Problem(
             f"network {name} cannot take samples of shape {tuple(inputs.shape[1:])} ({reason}): "
             "give one that was trained on this dataset"
         ) from error
-    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.shape[1] != classes and not any_classes:
+    outputs = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
+    if outputs not in (None, classes) and not any_classes:
         raise Problem(
-            f"network {name} knows {logits.shape[1]} classes but the dataset has {classes}: give one that was trained "
+            f"network {name} knows {outputs} classes but the dataset has {classes}: give one that was trained "
             "on it, or set any_classes=true to use the features of this one"
         )
-    return width
+    return Fit(features.shape[1], outputs == classes)

@@ -55,8 +55,7 @@ def searched(
                 raise optuna.TrialPruned(str(problem)) from problem
             # named after what it holds, so that trainings on it are found again when the search is repeated
             path = runs_dir / "tuned" / f"{_cache.hash_of_array(kept.mask.numpy())[:12]}.npz"
-            manifest = _manifest.describe(kept, dataset, held_out, filtered)
-            _manifest.save(path, kept, dataset.train.labels, manifest)
+            _manifest.save(path, _manifest.result_of(kept, dataset, held_out, filtered))
             accuracy = held_out_accuracy(path)
             rows.append({**options, "accuracy": accuracy, "kept": int(kept.mask.sum())})
             advance(trial.number + 2, f"{100 * accuracy:.2f} %")

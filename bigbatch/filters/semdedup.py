@@ -30,12 +30,12 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 
     A sample is dropped for one that is farther out, so of a group of duplicates the least typical one stays.
     """
-    features, key, about = features_of(config, dataset)
-    clusters = config.clusters or max(1, len(features) // 1000)
-    made_from = {"features": key, "clusters": clusters, "seed": config.seed}
+    features, about = features_of(config, dataset)
+    clusters = config.clusters or max(1, len(features.rows) // 1000)
+    made_from = {"features": features.key, "clusters": clusters, "seed": config.seed}
 
     def similarities() -> NDArray[Any]:
-        made = _cache.arrays("duplicates", made_from, lambda: _similarities(features, clusters, config.seed))
+        made = _cache.arrays("duplicates", made_from, lambda: _similarities(features.rows, clusters, config.seed))
         return made["similarity"]
 
     score = torch.from_numpy(_ranks.by_the_first(similarities))
