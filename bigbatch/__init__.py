@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bigbatch.run import Run
     from bigbatch.training import train
+    from bigbatch.viewer.server import view
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "train"]
+__all__ = ["Run", "__version__", "train", "view"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from bigbatch.training import train
 
         return train
+    if name == "view":
+        from bigbatch.viewer.server import view
+
+        return view
     raise AttributeError(f"module 'bigbatch' has no attribute '{name}'")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigbatch import filters, parts
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache
+from bigbatch.filters._library import library
 from bigbatch.viewer import chosen, decide
 from bigbatch.viewer.decide import Floats, Settings
 from bigbatch.viewer.history import KEEP, NONE, Action, Entry, History
@@ -267,10 +268,9 @@ class Document:
 
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
-        from scipy.spatial import cKDTree
-
         samples = np.flatnonzero(self.looked_at)
-        return cKDTree(self.positions[samples], balanced_tree=False, compact_nodes=False), samples
+        tree_class = library("scipy.spatial", "the search of neighbours").cKDTree
+        return tree_class(self.positions[samples], balanced_tree=False, compact_nodes=False), samples
 
 
 def _possible(look: Callable[[], object]) -> bool:

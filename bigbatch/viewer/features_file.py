@@ -7,7 +7,6 @@ from its file alone.
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,23 @@ _LOCAL_HEADER_BYTES = 30  # of a zip's member, before its name and extra field
 _SHAPE_WITHOUT_IMAGES = (1, 1, 1)
 
 
-@dataclass(frozen=True)
 class FeatureSamples:
     """Samples that are known by their features; images, if any, are for looking at."""
 
-    labels: Tensor
-    images_in_file: NDArray[np.uint8] | None
-    lazy: bool = False
-    sequential: bool = False
+    lazy = False
+    sequential = False
+
+    def __init__(self, labels: Tensor, images: NDArray[np.uint8] | None) -> None:
+        self.labels, self.pictured = labels, images
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
         """Pixels in 0..1; zeros where there are no images."""
-        if self.images_in_file is None:
+        if self.pictured is None:
             return torch.zeros(len(indices), *_SHAPE_WITHOUT_IMAGES), self.labels[indices]
-        pixels = torch.from_numpy(np.asarray(self.images_in_file[indices.numpy()]))
+        pixels = torch.from_numpy(np.asarray(self.pictured[indices.numpy()]))
         pixels = pixels[..., None] if pixels.ndim == 3 else pixels
         return pixels.permute(0, 3, 1, 2).float().div_(255), self.labels[indices]
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from bigbatch.datasets import Dataset, Samples
 from bigbatch.errors import Problem
+from bigbatch.viewer.features_file import FeatureSamples
 from bigbatch.viewer.refused import Refused
 
 _LONGEST_SIDE_OF_PAGE = 2048  # pixels: browsers fail on much larger ones
@@ -98,6 +99,8 @@ class Fetched:
 def of_dataset(dataset: Dataset) -> Pictures | None:
     """None where samples are no images."""
     samples: Any = dataset.train
+    if isinstance(samples, FeatureSamples):
+        return None if samples.pictured is None else InArray(samples.pictured)
     if hasattr(samples, "open") and hasattr(samples, "describe"):
         return InFiles(samples)
     if len(dataset.sample_shape) != 3 or dataset.sample_shape[0] not in (1, 3):
