@@ -17,7 +17,8 @@ from bigbatch.errors import Problem
 from bigbatch.filters._again import decide_again
 from bigbatch.filters._decide import cluster_labels, decide_eps, eps_star, mask_at
 from bigbatch.filters._kept import Kept
-from bigbatch.filters._manifest import Saved, load, override, rebuild, result_of, save
+from bigbatch.filters._manifest import Saved, keep, load, override, result_of, save
+from bigbatch.filters._rebuild import rebuild
 from bigbatch.filters.network import decided, network
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "decide_eps",
     "decided",
     "eps_star",
+    "keep",
     "kept_indices",
     "load",
     "mask_at",
@@ -45,7 +47,7 @@ def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None
         return None
     if dataset.task == "language":
         raise Problem(f"filter '{config.name}' chooses samples, but text is one stream: use --set filter=null")
-    kept: Kept = parts.find("filters", config.name).keep(dataset, config)
+    kept = keep(dataset, config)
     if not bool(kept.mask.any()):
         raise Problem(f"filter '{config.name}' drops every training sample: loosen it")
     return kept.mask.nonzero().squeeze(1)

@@ -9,7 +9,7 @@ for the filter's own word again; one that is `undone` stays in the history and c
 from __future__ import annotations
 
 import json
-import tempfile
+import os
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,14 +22,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbatch import datasets, parts, provenance, whole
+from bigbatch import parts, provenance, whole
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._library import version
 
-FORMAT = 1
+FORMAT = 2
+_RESULTS = ("after", "like")  # options that name another filter's result
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class Saved:
         return torch.from_numpy(self.arrays["filter_mask"])
 
 
+def keep(dataset: Dataset, config: parts.Config) -> Kept:
+    """What the filter that a config names decides."""
+    return parts.find("filters", config.name).keep(dataset, config)
+
+
 def result_of(
     kept: Kept, dataset: Dataset, dataset_config: parts.Config, config: parts.Config, lineage: Iterable[Any] = ()
 ) -> Saved:
@@ -72,7 +77,9 @@ def result_of(
             "classes": list(dataset.classes),
         },
         "filter": config.model_dump(mode="json"),
+        "masks_used": masks_used(config.model_dump(mode="json")),
         "info": kept.info,
+        "working_folder": str(Path.cwd()),  # which paths in the options are relative to
         "threads": torch.get_num_threads(),
         "packages": packages,
         "hardware": about["hardware"],
@@ -82,6 +89,17 @@ def result_of(
     }
     arrays = kept.arrays | {"label": dataset.train.labels.numpy()}
     return with_overrides(Saved(Path(), kept.mask, kept.score, arrays, manifest), kept.mask, [])
+
+
+def masks_used(options: dict[str, Any]) -> dict[str, str]:
+    """The hash of the mask of each other result that a filter's options name."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": digest for inner, digest in masks_used(value).items()}
+        elif name in _RESULTS and value is not None:
+            found[name] = sha256(load(value).mask)
+    return found
 
 
 def with_overrides(saved: Saved, filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Saved:
@@ -112,7 +130,9 @@ def save(path: Path | str, result: Saved) -> Saved:
     path = Path(path)
     if path.suffix != ".npz":
         raise Problem(f"the result {path} has to end in .npz: name it {path.with_suffix('.npz')}")
-    text = json.dumps(result.manifest, indent=2, allow_nan=False)
+    from_here = os.path.relpath(result.manifest["working_folder"], path.absolute().parent)
+    manifest = result.manifest | {"working_folder_from_here": from_here}
+    text = json.dumps(manifest, indent=2, allow_nan=False)
     content = result.arrays | {
         "mask": result.mask.numpy(),
         "score": result.score.numpy(),
@@ -122,7 +142,7 @@ def save(path: Path | str, result: Saved) -> Saved:
     with whole.file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **content)
     whole.write_text(path.with_suffix(".json"), text + "\n")
-    return replace(result, path=path)
+    return replace(result, path=path, manifest=manifest)
 
 
 def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
@@ -166,48 +186,3 @@ def replayed(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Tensor
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
-    """Make the result of a manifest again, from the data and the network alone: nothing is taken from the cache.
-
-    Takes a kept.npz or its .json. The same number of threads is used, since sums depend on it.
-    """
-    manifest = _read_manifest(Path(path))
-    dataset = datasets.load(parts.configure("datasets", manifest["dataset"]["config"]), data_dir)
-    if dataset.hash != manifest["dataset"]["hash"]:
-        raise Problem(
-            f"{path} was made for another dataset (hash {manifest['dataset']['hash'][:10]}, "
-            f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
-        )
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(manifest["threads"])
-        with tempfile.TemporaryDirectory() as empty, _cache.below(Path(empty)):
-            kept = keep(dataset, parts.configure("filters", manifest["filter"]))
-    finally:
-        torch.set_num_threads(threads)
-    hashes = [about.get("network", {}).get("hash") for about in (manifest["info"], kept.info)]
-    if hashes[0] != hashes[1]:
-        raise Problem(
-            f"the network of {path} has changed since (hash {str(hashes[0])[:10]}, now {str(hashes[1])[:10]}): "
-            "restore the one it was made with"
-        )
-    return replace(kept, mask=replayed(kept.mask, manifest["overrides"]))
-
-
-def keep(dataset: Dataset, config: parts.Config) -> Kept:
-    return parts.find("filters", config.name).keep(dataset, config)
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if path.suffix != ".json":
-        manifest = load(path).manifest
-    else:
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
-    if manifest.get("format") != FORMAT:
-        raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
-    return manifest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from bigbatch import models, parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.filters import _cache
+from bigbatch.filters._module_hash import hash_of_module
 
 FEATURE_FILES = (".npz", ".npy", ".parquet")
 WEIGHTS = (*models.PICKLED, ".safetensors")
@@ -57,7 +57,9 @@ def open_source(network: str, model: Any, dataset: Dataset) -> Source:
 
 def of_module(module: nn.Module, about: dict[str, Any] | None = None) -> Source:
     """Any nn.Module, as it is."""
-    return Source(_hash(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"})
+    return Source(
+        hash_of_module(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"}
+    )
 
 
 def of_array(features: NDArray[Any] | Tensor) -> Source:
@@ -101,16 +103,6 @@ def _of_file(path: Path) -> Source:
     except OSError as error:
         raise Problem(f"features {path} cannot be read ({error.strerror}): check the path") from error
     return Source(digest, file=path, about={"network": str(path)})
-
-
-def _hash(module: nn.Module) -> str:
-    """Of the weights and of how the layers are put together: strides are in no weight."""
-    digest = hashlib.sha256(json.dumps([type(module).__module__, type(module).__qualname__, repr(module)]).encode())
-    for name, tensor in sorted(module.state_dict().items()):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def searched(
             options = _suggested(trial)
             filtered = parts.configure("filters", config.model_dump(mode="json") | options)
             try:
-                kept = parts.find("filters", filtered.name).keep(dataset, filtered)
+                kept = _manifest.keep(dataset, filtered)
             except Problem as problem:
                 rows.append({**options, "accuracy": None, "kept": None, "problem": str(problem)})
                 raise optuna.TrialPruned(str(problem)) from problem

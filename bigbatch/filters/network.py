@@ -142,7 +142,8 @@ def decided(
         "k_distance_knee": {classes[index]: round(knee, 4) for index, knee in knees.items()},
         "notes": _notes(eps_star, labels, eps, config),
     }
-    arrays = {"map": _first_two(points), "cluster": _decide.cluster_labels(points, labels, eps, config.min_samples)}
+    clusters = _decide.cluster_labels(points, labels, eps, config.min_samples)
+    arrays: dict[str, NDArray[Any]] = {"map": _first_two(points), "cluster": clusters}
     if points.shape[1] != 2:
         arrays["points"] = points  # what eps* was computed on is not the map then
     return Decision(mask, info, arrays)

@@ -11,7 +11,7 @@ import torch
 
 from bigbatch import datasets, parts
 from bigbatch.errors import Problem
-from bigbatch.filters import _compare, _manifest
+from bigbatch.filters import _compare, _manifest, rebuild
 from bigbatch.filters._commands import compare, filter_dataset, tune
 from bigbatch.filters._held_out import held_out
 from bigbatch.run import Run
@@ -49,7 +49,7 @@ def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path,
     for result in results[1:]:  # which learned from what the round before had left
         run = json.loads((tmp_path / result.manifest["filter"]["network"] / "run.json").read_text())["run"]
         assert run["filter"]["path"] == result.manifest["filter"]["after"]
-    again = _manifest.rebuild(out)
+    again = rebuild(out)
     assert torch.equal(again.mask, results[-1].mask)
 
 
