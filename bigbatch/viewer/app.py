@@ -6,6 +6,7 @@ import json
 import mimetypes
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from operator import gt
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -29,6 +30,7 @@ from bigbatch.viewer.refused import Refused
 STATIC = Path(__file__).parent / "static"
 _SECONDS_OF_A_LONG_POLL = 25.0
 _MOST_NEIGHBOURS = 100
+_MOST_DIGITS = 18
 _TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml"}
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -88,7 +90,6 @@ class Viewer:
 
     def _about(self, document: Document) -> dict[str, Any]:
         info = document.manifest["info"]
-        atlas = document.atlas  # first: it may add a note
         others = [other for other in self.documents if other is not document]
         return {
             "id": str(list(self.documents).index(document)),
@@ -99,10 +100,10 @@ class Viewer:
             "network": info.get("network", {}).get("network"),
             "revision": document.revision,
             "settings": document.settings.model_dump(),
-            "looked_at": int(document.looked_at.sum()),
-            "min_samples_max": document.most_min_samples,
+            "looked_at": int(document.points.looked_at.sum()),
+            "min_samples_max": document.points.most_min_samples,
             "columns": document.columns(),
-            "images": None if atlas is None else asdict(atlas.layout),
+            "images": None if document.atlas is None else asdict(document.atlas.layout),
             "files": copies.paths_of(document.dataset) is not None,
             "knee": info.get("k_distance_knee"),
             "notes": [*document.notes, *info.get("notes", [])],
@@ -117,7 +118,7 @@ class Viewer:
 
     async def clusters(self, request: Request) -> Response:
         document, body = self._document(request), await _body(request, _Clusters)
-        values = await run_in_threadpool(document.clusters, body.min_samples, body.eps)
+        values = await run_in_threadpool(document.points.clusters, body.min_samples, body.eps)
         return Response(values.astype("<i4").tobytes(), media_type="application/octet-stream")
 
     async def neighbours(self, request: Request) -> Response:
@@ -125,7 +126,7 @@ class Viewer:
         count = _number(request, "count", 8)
         if not 1 <= count <= _MOST_NEIGHBOURS:
             raise Refused(f"count {count} is not in 1 to {_MOST_NEIGHBOURS}: ask for fewer neighbours")
-        return JSONResponse(await run_in_threadpool(document.neighbours, sample, count))
+        return JSONResponse(await run_in_threadpool(document.points.neighbours, sample, count))
 
     async def atlas(self, request: Request) -> Response:
         document, page = self._document(request), request.path_params["page"]
@@ -133,7 +134,7 @@ class Viewer:
 
     async def image(self, request: Request) -> Response:
         document, sample = self._document(request), request.path_params["sample"]
-        document.check_sample(sample)
+        document.points.check_sample(sample)
         return await self._png(request, document, f"image-{sample}", lambda: document.pictured().full(sample))
 
     async def _png(self, request: Request, document: Document, name: str, make: Callable[[], bytes]) -> Response:
@@ -182,6 +183,20 @@ class Viewer:
         await self.changes.wait(lambda: document.revision > since, _SECONDS_OF_A_LONG_POLL)
         return JSONResponse({"revision": document.revision})
 
+    async def wait_for_any_change(self, request: Request) -> Response:
+        """One poll for all documents: a browser has six connections to a server, for all tabs together."""
+        texts = request.query_params.get("since", "").split(",")
+        if len(texts) != len(self.documents) or not all(
+            text.isdecimal() and len(text) <= _MOST_DIGITS for text in texts
+        ):
+            raise Refused(f"since={','.join(texts)!r} has to be a revision for each of {len(self.documents)} documents")
+        since = [int(text) for text in texts]
+        await self.changes.wait(lambda: any(map(gt, self._revisions(), since)), _SECONDS_OF_A_LONG_POLL)
+        return JSONResponse({"revisions": self._revisions()})
+
+    def _revisions(self) -> list[int]:
+        return [document.revision for document in self.documents]
+
     # -- taking away
 
     async def export(self, request: Request) -> Response:
@@ -219,6 +234,7 @@ def build(viewer: Viewer, host: str, *, framed: bool = False) -> Any:
     routes = [
         Route("/api/session", viewer.session, methods=["POST"]),
         Route("/api/documents", viewer.documents_list),
+        Route("/api/changes", viewer.wait_for_any_change),
         Route("/api/{d:int}/columns/{name}", viewer.column),
         Route("/api/{d:int}/clusters", viewer.clusters, methods=["POST"]),
         Route("/api/{d:int}/neighbours/{sample:int}", viewer.neighbours),
@@ -270,6 +286,6 @@ def _number(request: Request, name: str, default: Any) -> Any:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.lstrip("-").isdecimal() or len(text) > 18:
+    if not text.lstrip("-").isdecimal() or len(text) > _MOST_DIGITS:
         raise Refused(f"{name}={text!r} is no whole number: reload the page")
     return int(text)

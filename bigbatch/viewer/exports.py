@@ -32,6 +32,8 @@ def export(document: Document, kind: Kind) -> list[str]:
 
 def _kept(document: Document) -> list[Path]:
     """A result like the source, decided again by the settings of now: `rebuild` comes to the same mask."""
+    now = document.now()
+    document.points.refuse_too_many_pairs(now.settings.by_number())
     target = _free_name(document, ".npz", ".json")
     overrides = [
         {
@@ -41,9 +43,9 @@ def _kept(document: Document) -> list[Path]:
             "reason": entry.reason,
             **({"undone": True} if entry.undone else {}),
         }
-        for entry in document.history.entries
+        for entry in now.entries
     ]
-    settings = document.settings.as_options(document.classes)
+    settings = now.settings.as_options(document.classes)
     filters.save(target, filters.decide_again(document.saved, overrides, **settings))
     return [target, target.with_suffix(".json")]
 
@@ -60,17 +62,17 @@ def _table(document: Document) -> list[Path]:
 
 def _rows(document: Document) -> Iterator[list[Any]]:
     """Empty where nothing is known."""
-    mask, overrides = document.mask(), document.history.column
-    eps_star = document.eps_star(document.settings.min_samples)
+    now = document.now()
+    mask, eps_star = document.mask(now), document.points.eps_star(now.settings.min_samples)
     known = document.saved.arrays
     paths = copies.paths_of(document.dataset)
     for sample in range(len(document)):
-        override = overrides[sample]
+        override = now.overrides[sample]
         prediction = int(known["prediction"][sample]) if "prediction" in known else -1
         yield [
             sample,
             paths[sample] if paths is not None else "",
-            document.classes[document.labels[sample]],
+            document.classes[document.points.labels[sample]],
             int(mask[sample]),
             "" if override == NONE else "keep" if override == KEEP else "drop",
             _finite(eps_star[sample]),

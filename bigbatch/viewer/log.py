@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch.errors import Notice, Problem
+from bigbatch.viewer.refused import Refused
 
 Event = dict[str, Any]
 
@@ -68,17 +70,23 @@ class Log:
         try:
             written = self._file.write(line)
             if written != len(line):
-                raise OSError(28, os.strerror(28))  # part of a line fitted: the disk is full
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # only part of the line fitted
             os.fsync(self._file.fileno())
         except OSError as error:
             os.ftruncate(self._file.fileno(), size)
-            raise Problem(
-                f"{self.path} could not be written ({error.strerror}): make room there, then repeat"
+            raise Refused(
+                f"{self.path} could not be written ({error.strerror}): make room there, then repeat", 507
             ) from error
+
+    @property
+    def is_empty(self) -> bool:
+        return os.fstat(self._file.fileno()).st_size == 0
 
     def close(self) -> None:
         """A file in which nothing happened is no use to anybody."""
-        if os.fstat(self._file.fileno()).st_size == 0:
+        if self._file.closed:
+            return
+        if self.is_empty:
             self.path.unlink(missing_ok=True)
         self._file.close()
 

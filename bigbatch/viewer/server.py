@@ -187,7 +187,8 @@ def serve(given: Sequence[Path | str], *, browser: bool, **options: Any) -> None
         warnings.warn(
             Notice(
                 f"--host {server.host} lets other machines reach this server: whoever reads the address below, or the "
-                "network traffic, which is not encrypted, can see the images and change the filter"
+                "network traffic, which is not encrypted, can see the images and change the filter; "
+                "from another machine put this one's name in the place of 127.0.0.1"
             ),
             stacklevel=2,
         )

@@ -23,6 +23,7 @@ from bigbatch.viewer import decide, features_file
 _MOST_DOCUMENTS = 2
 _MOST_CLASSES = 2**16
 FEATURES_DATASET = "bigbatch.viewer.features_file:dataset"
+NO_IMAGES = "There are no images:"  # then why
 MAP_FILTER = "bigbatch.viewer.on_map"
 
 
@@ -91,13 +92,13 @@ def _of_filter(path: Path, data_dir: Path | None) -> Opened:
     try:
         dataset = datasets.load(parts.configure("datasets", saved.manifest["dataset"]["config"]), data_dir)
     except Problem as problem:
-        return Opened(saved, None, (f"There are no images: {problem}",))
+        return Opened(saved, None, (f"{NO_IMAGES} {problem}",))
     if dataset.hash != saved.dataset_hash:
         return Opened(
             saved,
             None,
             (
-                f"There are no images: the dataset found here has another hash ({dataset.hash[:10]}) than the one that "
+                f"{NO_IMAGES} the dataset found here has another hash ({dataset.hash[:10]}) than the one that "
                 f"was filtered ({saved.dataset_hash[:10]}); point --data-dir to that one",
             ),
         )
