@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bigbatch.advice import advise
     from bigbatch.run import Run
     from bigbatch.training import train
     from bigbatch.viewer.server import view
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "train", "view"]
+__all__ = ["Run", "__version__", "advise", "train", "view"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +21,10 @@ def __getattr__(name: str) -> Any:
         from bigbatch.run import Run
 
         return Run
+    if name == "advise":
+        from bigbatch.advice import advise
+
+        return advise
     if name == "train":
         from bigbatch.training import train
 
