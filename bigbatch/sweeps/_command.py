@@ -69,7 +69,7 @@ def _made(run: Any, folder: Path, question: dict[str, Any], save: bool, data_dir
     if save:
         return Sweep.ask(run, folder, **question, data_dir=data_dir)
     sweep = Sweep.draft(run, folder, **question)
-    preflight.check(sweep.points(), data_dir)
+    sweep.check(data_dir)
     return sweep
 
 

@@ -20,6 +20,9 @@ class Queue(Protocol):
 
     total: int
 
+    def datasets(self) -> list[str]:
+        """Names of the datasets that will be read."""
+
     def next(self) -> Point | None:
         """A point that is ours to run now."""
 
@@ -51,6 +54,9 @@ class Points:
         self.total = len(self.left)
         # whoever starts a worker wants what failed before tried again; what fails from now on is left alone
         self._failed_before = {point.hash: failure(self.work, point.hash) for point in self.left}
+
+    def datasets(self) -> list[str]:
+        return sorted({point.run.dataset.name for point in self.left})
 
     def next(self) -> Point | None:
         for point in list(self.left):

@@ -44,7 +44,7 @@ def of_point(point: Point, runs: Path, status: Status | None = None, problem: st
     folder = Folder(runs / point.folder_name)
     written = folder.status
     summary = folder.summary() if written in FINISHED else {}
-    measure = next((name for name in MEASURES if name in summary), _expected_measure(point))
+    measure = next((name for name in MEASURES if name in summary), expected_measure(point))
     return Row(
         point.variant,
         point.settings,
@@ -61,7 +61,7 @@ def of_point(point: Point, runs: Path, status: Status | None = None, problem: st
     )
 
 
-def _expected_measure(point: Point) -> str:
+def expected_measure(point: Point) -> str:
     return "test_perplexity" if point.run.dataset.name == "ptb" else "test_accuracy"
 
 

@@ -60,9 +60,7 @@ class Sweep:
         sweep = cls.draft(
             run, folder, grids=grids, variants=variants, seeds=seeds, search=search, title=title, command=command
         )
-        from bigbatch.sweeps.preflight import check
-
-        check(sweep.points(), data_dir)
+        sweep.check(data_dir)
         sweep._save_question()
         return sweep
 
@@ -99,6 +97,13 @@ class Sweep:
                 raise Problem(f"the grid of {field} has no values: give some")
         return cls(Path(folder), asked)
 
+    def check(self, data_dir: Path | None = None) -> None:
+        """Refuse what could not be trained, before anything is."""
+        from bigbatch.sweeps import preflight, search
+
+        asked = self.asked.search
+        preflight.check(search.to_check(self.points(), asked, data_dir) if asked else self.points(), data_dir)
+
     @cached_property
     def _points(self) -> list[Point]:
         return self.asked.points()
@@ -133,7 +138,17 @@ class Sweep:
         return row
 
     def answers(self, baseline_batch: int | None = None) -> Answers:
-        return answers(self.rows(), baseline_batch)
+        return self._answers(self.rows(), baseline_batch)
+
+    def _answers(self, table: list[Row], baseline_batch: int | None = None) -> Answers:
+        found = answers(table, baseline_batch)
+        if self.asked.search is None:
+            return found
+        from bigbatch.sweeps.search import sentences
+
+        return found.model_copy(
+            update={"edges": (), "notes": tuple(sentences(table, self.asked.search, self.points()))}
+        )
 
     def best(self) -> tuple[Group | None, str]:
         """The best setting so far, and what it is measured in."""
@@ -145,7 +160,7 @@ class Sweep:
     def write(self) -> Answers:
         """answers.json and table.csv, made anew from the runs."""
         table = self.rows()
-        found = answers(table)
+        found = self._answers(table)
         self._write("answers.json", found.model_dump_json(indent=2) + "\n")
         self._write("table.csv", rows.as_csv(table, self.folder))
         return found

@@ -13,6 +13,7 @@ from bigbatch.errors import Problem, Stopped
 from bigbatch.signals import StopRequest
 from bigbatch.sweeps.child import Child, threads_each
 from bigbatch.sweeps.display import Display
+from bigbatch.sweeps.forks import Forks
 from bigbatch.sweeps.queue import Queue
 
 _LOOK_SECONDS = 0.1
@@ -35,6 +36,7 @@ class Worker:
         self.display = display
         self.ended = ended  # called after each run: the table is written anew
         self.children: list[Child] = []
+        self.forks = Forks(threads_each(jobs), queue.datasets())
         self._kills: Counter[str] = Counter()
         self._looked = 0.0
 
@@ -46,23 +48,22 @@ class Worker:
                 if stop_request.received:
                     self._stop()
             finally:
-                for child in self.children:
-                    child.stop()
                 self.display.close()
+                self.forks.close()
 
     def _go_on(self) -> bool:
         """Look after what runs, start what can be started; whether anything is left."""
         for point in self.queue.beat():
             self._drop(point.hash)
         for child in list(self.children):
-            if child.process.poll() is not None:
+            if child.code is not None:
                 self._reap(child)
             elif self.queue.unpromising(child):
                 self._prune(child)
         if len(self.children) < self.jobs and time.monotonic() - self._looked > self._patience():
             self._looked = time.monotonic()
             while len(self.children) < self.jobs and (point := self.queue.next()):
-                self.children.append(Child(point, self.folder, threads_each(self.jobs), self.options))
+                self.children.append(Child(point, self.folder, self.forks, self.options))
                 self.display.started(point)
                 self._looked = 0.0
             finished = self.queue.finished()
@@ -80,15 +81,15 @@ class Worker:
     def _reap(self, child: Child) -> None:
         self.children.remove(child)
         self._looked = 0.0
-        code, point = child.process.returncode, child.point
+        code, point = child.code, child.point
         if code in (DONE, DIVERGED):
             self.queue.ended(point, None)
-        elif code < 0 or code == STOPPED:
+        elif code is None or code < 0 or code == STOPPED:
             self._kills[point.hash] += 1
             if self._kills[point.hash] < _TRIES:
                 self.queue.give_back(point)  # and taken again: it goes on from its checkpoint
                 return
-            name = signal.Signals(-code).name if code < 0 else "a signal to stop"
+            name = signal.Signals(-code).name if code and code < 0 else "a signal to stop"
             self.queue.ended(point, f"was ended {_TRIES} times by {name}: see {child.log}")
         else:
             self.queue.ended(point, child.last_line())
@@ -97,7 +98,6 @@ class Worker:
 
     def _prune(self, child: Child) -> None:
         child.stop()
-        child.process.wait()
         self.children.remove(child)
         self._looked = 0.0
         self.queue.ended(child.point, None)
@@ -107,16 +107,14 @@ class Worker:
     def _drop(self, name: str) -> None:
         """Another worker took this for dead and runs the point now."""
         for child in [child for child in self.children if child.point.hash == name]:
-            child.process.kill()
-            child.process.wait()
+            child.kill()
             self.children.remove(child)
 
     def _stop(self) -> None:
         for child in self.children:
-            child.stop()
+            child.ask_to_stop()  # all of them, before any is waited for
         for child in self.children:
-            child.process.wait()
-            if child.process.returncode in (DONE, DIVERGED):
+            if child.stop() in (DONE, DIVERGED):
                 self.queue.ended(child.point, None)
             else:
                 self.queue.give_back(child.point)
