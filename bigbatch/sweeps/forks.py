@@ -16,6 +16,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ class Forks:
 
     def wait(self, number: int) -> int:
         while (code := self.code(number)) is None:
-            assert self._server and self._server.stdout
+            assert self._server is not None
+            assert self._server.stdout
             with selectors.DefaultSelector() as selector:
                 selector.register(self._server.stdout, selectors.EVENT_READ)
                 selector.select()
@@ -94,12 +96,12 @@ class Forks:
             except BlockingIOError:
                 return
             if not piece:
-                return self._lost()
+                self._lost()
+                return
             *lines, self._pending = (self._pending + piece).split(b"\n")
             for line in lines:
                 answer = json.loads(line)
                 self.codes[answer["id"]] = answer["code"]
-        return None
 
     def _lost(self) -> None:
         """Somebody killed the server. Its trainings may go on for now; their folders' locks tell."""
@@ -184,7 +186,5 @@ def _reap(running: dict[int, int]) -> None:
         if not pid:
             return
         answer = {"id": running.pop(pid), "code": os.waitstatus_to_exitcode(status)}
-        try:
+        with suppress(BrokenPipeError):  # the worker may be gone
             os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
-        except BrokenPipeError:
-            pass  # the worker is gone

@@ -34,7 +34,7 @@ class RemoteWorker:
         return "done"
 
     def checkpoint(self) -> Any:
-        """Asked for by submitit before a job's time is over. Runs stop, with their checkpoints, as this process ends."""
+        """Asked for by submitit before a job's time is over; as this process ends, its runs stop with a checkpoint."""
         return library("submitit.helpers", "--launcher").DelayedSubmission(self)
 
 

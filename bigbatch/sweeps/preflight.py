@@ -92,7 +92,7 @@ def _timed(points: Sequence[Point], data_dir: Path | None) -> Timed:
         folder.create(run)
         training = Training(run, folder, engine, data_dir, quiet=True)
         try:
-            times = []
+            times: list[float] = []
             began = time.perf_counter()
             while len(times) < 2 or (len(times) < _TIMED_STEPS and time.perf_counter() - began < _TIMED_SECONDS):
                 if training.clock.spent(training.progress, training.global_batch):

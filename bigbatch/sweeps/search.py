@@ -123,10 +123,12 @@ class Trials:
         try:
             run = base.run.with_settings([f"{field}={json.dumps(value)}" for field, value in chosen.items()])
         except Problem as problem:
-            return self._useless(study, trial, str(problem))
+            self._useless(study, trial, str(problem))
+            return None
         point = Point(base.variant, {**base.settings, **chosen}, base.seed, run)
         if point.hash in self.mine:
-            return self._useless(study, trial, "the same settings are being tried at this moment")
+            self._useless(study, trial, "the same settings are being tried at this moment")
+            return None
         trial.set_user_attr("run", point.folder_name)
         return point
 
@@ -275,7 +277,7 @@ def _row(point: Point, folder: Path) -> Row:
         mark = folder / "work" / f"{point.hash}.{status}"
         if mark.exists():
             problem = json.loads(mark.read_text(encoding="utf-8")).get("problem")
-            return rows.of_point(point, folder / "runs", status, problem)  # type: ignore[arg-type]
+            return rows.of_point(point, folder / "runs", status, problem)
     row = rows.of_point(point, folder / "runs")
     trained = row.status != "running" or Folder(row.folder).trainer_pid() is not None
     return row if trained else rows.of_point(point, folder / "runs", "stopped")
@@ -299,7 +301,7 @@ def _at(fields: dict[str, Any], path: str) -> Any:
 
 
 def sentences(found: list[Row], search: Search, points: list[Point]) -> Iterator[str]:
-    """The best trial of each setting that was searched, whether it lies at an end of its range, and what it is worth."""
+    """The best trial of each setting, whether it lies at an end of its range, and what it is worth."""
     fields = {scope.field for scope in search.ranges}
     for point in points:
         alike = [

@@ -25,7 +25,7 @@ class Worker:
     """`--jobs` runs at once until nothing is left, here or with other workers."""
 
     def __init__(
-        self, queue: Queue, folder: Path, jobs: int, options: list[str], display: Display, ended: Callable[[], None]
+        self, queue: Queue, folder: Path, jobs: int, options: list[str], display: Display, ended: Callable[[], object]
     ) -> None:
         if jobs < 1:
             raise Problem(f"--jobs {jobs} makes no sense: use 1 or more")
@@ -53,8 +53,8 @@ class Worker:
 
     def _go_on(self) -> bool:
         """Look after what runs, start what can be started; whether anything is left."""
-        for point in self.queue.beat():
-            self._drop(point.hash)
+        for lost in self.queue.beat():
+            self._drop(lost.hash)
         for child in list(self.children):
             if child.code is not None:
                 self._reap(child)
