@@ -13,13 +13,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bigbatch.advice.answer import Advice, answered
 from bigbatch.advice.learner import Learner, ModuleLearner
 from bigbatch.advice.measure import check_batches, measured
-from bigbatch.advice.records import over_training, peaks_beside
+from bigbatch.advice.records import records_of
 from bigbatch.advice.run_learner import RunLearner
 from bigbatch.advice.verify import verified
 from bigbatch.errors import Problem
@@ -112,20 +113,13 @@ def _advised(
         check_batches(batches, learner.data_cap)
     say = _silent if quiet else _said
     found = measured(learner, seconds=seconds, steps=steps, batches=batches, say=say)
-    peaks: list[dict[str, Any]] = []
-    if folder:
-        for own, recorded in zip(
-            (found.over_training, found.strides, found.lipschitz), over_training(folder), strict=True
-        ):
-            own[:0] = recorded
-        peaks = peaks_beside(folder)
-    first = answered(learner, found, peaks)
+    records = records_of(folder)
+    first = answered(learner, found, records)
     if not verify:
         return first
     per_sample = first.step_times["seconds"][-1] / first.step_times["batches"][-1]
-    return answered(
-        learner, found, peaks, verified(learner, first.batch, first.noise_scale, per_sample, seconds / 2, say)
-    )
+    compared = verified(learner, first.batch, first.noise_scale, per_sample, seconds / 2, say)
+    return replace(first, verified=compared)
 
 
 def _silent(text: str) -> None:

@@ -14,6 +14,7 @@ from bigbatch.advice.decide import LEVEL, Grade, Known, graded, rounded
 from bigbatch.advice.learner import Learner
 from bigbatch.advice.measure import Measured
 from bigbatch.advice.prior import preferred_batch
+from bigbatch.advice.records import Records
 from bigbatch.results import to_json
 
 _CURVE_POINTS = 41
@@ -71,9 +72,8 @@ class Advice:
         return page(self).write(Path(folder) / "advise.html")
 
 
-def answered(
-    learner: Learner, found: Measured, peaks: list[dict[str, Any]], verified: dict[str, Any] | None = None
-) -> Advice:
+def answered(learner: Learner, found: Measured, records: Records) -> Advice:
+    """The answer, without verification."""
     fixed, per_sample = found.times.line
     fixed_draws, per_sample_draws = found.times.drawn_lines()
     known = Known(
@@ -98,6 +98,7 @@ def answered(
         warmup_reached=learner.warm,
         best=min(best, learner.data_cap),
         timed=timed,
+        drift=_drift(found),
     )
     total_epochs = None if learner.total_samples is None else learner.total_samples / learner.samples_per_epoch
     layers = {layer["name"]: layer for layer in found.layers}
@@ -130,17 +131,23 @@ def answered(
         },
         noise=found.noise.about(),
         memory={**asdict(found.memory), "limits": "the batch" if learner.in_one_piece else "a micro-batch"},
-        over_training=found.over_training,
+        over_training=[*records.noises, *found.over_training],
         gradient=found.gradient,
-        strides=found.strides,
-        lipschitz=found.lipschitz,
-        lipschitz_peaks=peaks,
+        strides=[*records.strides, *found.strides],
+        lipschitz=[*records.curvatures, *found.lipschitz],
+        lipschitz_peaks=records.peaks,
         layers=found.layers,
         prior=preferred_batch(),
-        verified=verified,
+        verified=None,
         about=_about(learner, found),
         warnings=[*found.warnings, *learner.notes, *_warnings(known, learner, capped_by)],
     )
+
+
+def _drift(found: Measured) -> float | None:
+    """The noise scale over what it was at the last look before; None where that look could not tell."""
+    before = [row for row in found.over_training[:-1] if row["estimate"] is not None and row["interval"][1] is not None]
+    return found.noise.used / before[-1]["estimate"] if before else None
 
 
 def _capped(learner: Learner, best: float, memory_cap: int | None) -> tuple[int, str | None]:

@@ -18,6 +18,7 @@ Grade = Literal["high", "medium", "low"]
 
 LEVEL = 0.9  # of every interval here
 _FEW_STEPS = 50
+_DRIFT = 4.0  # of the noise scale, within the second half of the short training
 _GRADES: tuple[Grade, ...] = ("high", "medium", "low")
 
 
@@ -127,14 +128,19 @@ def graded(
     warmup_reached: bool,
     best: float,
     timed: tuple[int, int],
+    drift: float | None,
 ) -> tuple[Grade, list[str]]:
     """high, medium or low, and each reason that it is not higher; without one, why it is high."""
     low, high = interval
     faults: list[tuple[int, str]] = []
     if only_lower_bound:
         faults.append((2, "the noise scale is only known from below, and with it the batch"))
-    elif low is None or high is None or low <= 0:
+    elif low is None or high is None:
         faults.append((2, "the interval of the best batch has no end"))
+    elif low <= 0:
+        faults.append(
+            (2, f"a step's fixed cost could not be told from none: the best batch may be any up to {high:.3g}")
+        )
     elif high > 2 * low:
         times = f"the best batch is known within a factor of {high / low:.1f} only"
         faults.append((2 if high > 6 * low else 1, times))
@@ -146,6 +152,8 @@ def graded(
         faults.append((2, "the warm-up was not over when measuring began"))
     elif steps < _FEW_STEPS:
         faults.append((1, f"only {steps} steps were trained before measuring"))
+    if drift is not None and not 1 / _DRIFT <= drift <= _DRIFT:
+        faults.append((1, f"the noise scale is still on the move: {drift:.2g} times what it was half-way"))
     if not timed[0] / 2 <= best <= 2 * timed[1]:
         faults.append((1, f"the best batch, {best:.3g}, is far outside of the timed ones ({timed[0]} to {timed[1]})"))
     if not faults:

@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 # shares of the time that is given
 _TRAINING, _NOISE, _TIMES, _GRADIENT = 0.4, 0.25, 0.25, 0.1
 _MOST_STEPS = 2000
-_STEPS_AFTER_WARMUP = 200
+_STEPS_AFTER_WARMUP = 200, 50  # at most, at least; between them a tenth of the training
 _FEWEST_STEPS = 3
 _ENOUGH_STEPS = 50  # a checkpoint beyond these, and beyond its warm-up, is measured as it is
 _LOOKS = 6  # at the noise scale on the way
@@ -214,8 +214,10 @@ def _steps_wanted(learner: Learner) -> int:
     if learner.warm and learner.steps >= _ENOUGH_STEPS:
         return 0
     warmup = math.ceil(max(0.0, learner.warmup_epochs - learner.epochs) * learner.samples_per_epoch / learner.now)
-    whole = math.inf if learner.total_samples is None else learner.total_samples // learner.now - learner.steps
-    return int(max(0, min(warmup + _STEPS_AFTER_WARMUP, whole, _MOST_STEPS)))
+    most, least = _STEPS_AFTER_WARMUP
+    whole = math.inf if learner.total_samples is None else learner.total_samples / learner.now
+    after = min(most, max(least, whole / 10))
+    return int(max(0, min(warmup + after, whole - learner.steps, _MOST_STEPS)))
 
 
 # -- the rest

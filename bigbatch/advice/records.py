@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from bigbatch.errors import Problem
@@ -9,24 +10,34 @@ from bigbatch.probes._commands import peaks
 from bigbatch.results import Folder
 
 
-def over_training(folder: Folder) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows of `noise_scale`, `stride` and `lipschitz`, in the form that the short training writes its own."""
-    noises, strides, curvatures = [], [], []
+@dataclass(frozen=True)
+class Records:
+    """Rows in the form that the short training writes its own, and where curvature peaked in the runs beside."""
+
+    noises: list[dict[str, Any]] = field(default_factory=list)
+    strides: list[dict[str, Any]] = field(default_factory=list)
+    curvatures: list[dict[str, Any]] = field(default_factory=list)
+    peaks: list[dict[str, Any]] = field(default_factory=list)
+
+
+def records_of(folder: Folder | None) -> Records:
+    """All that a run's folder has; nothing for a recipe."""
+    if folder is None:
+        return Records()
+    found = Records(peaks=peaks_beside(folder))
     for row in folder.metrics():
         place = {"step": row["step"], "epochs": row["epoch"]}
         if _answered(row, "noise_scale"):
-            found = row["noise_scale"]
-            noises.append(
-                {**place, "estimate": found["whole"], "interval": found["interval"], "batch": row["global_batch"]}
-            )
+            about = row["noise_scale"]
+            scale = {"estimate": about["whole"], "interval": about["interval"], "batch": row["global_batch"]}
+            found.noises.append({**place, **scale})
         if _answered(row, "stride"):
-            found = row["stride"]
-            kept = {key: found[key] for key in ("stride", "normalised")}
-            strides.append({**place, "rate": row["rate"], **kept, "loss": row["train_loss"]})
+            kept = {key: row["stride"][key] for key in ("stride", "normalised")}
+            found.strides.append({**place, "rate": row["rate"], **kept, "loss": row["train_loss"]})
         if _answered(row, "lipschitz"):
-            found = {key: row["lipschitz"][key] for key in ("finite", "radius")}
-            curvatures.append({**place, "rate": row["rate"], **found})
-    return noises, strides, curvatures
+            kept = {key: row["lipschitz"][key] for key in ("finite", "radius")}
+            found.curvatures.append({**place, "rate": row["rate"], **kept})
+    return found
 
 
 def peaks_beside(folder: Folder) -> list[dict[str, Any]]:

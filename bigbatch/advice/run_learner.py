@@ -47,13 +47,13 @@ class RunLearner(Learner):
         self._streams = self.now
         self.progress = self.standing.progress
         self.steps, self.samples = self.progress.step, self.progress.samples
+        self._fastest_micro_batch: int | None = None
         self._has_batchnorm = bool(batchnorm.layers(self.model))
         self.piece = self._micro_batch(self.now) if self._has_batchnorm else None
         self.baseline = rates.baseline_of(self.run, self.now)
         self.warmup_epochs = rates.warmup_epochs(self.run, self.now)
         self.total_epochs = self.standing.clock.total_epochs(self.now)
         self.total_samples = self.total_epochs * self.samples_per_epoch
-        self._fastest_micro_batch: int | None = None
         self.notes += self._notes()
 
     def rate(self) -> float:

@@ -72,14 +72,19 @@ def fitted(batches: Floats, seconds: Floats) -> tuple[float, float]:
 
 
 def spaced(now: int, cap: int, seconds_per_sample: float, seconds: float) -> tuple[int, ...]:
-    """Five batches from a quarter of the present one up, as far as data, memory and time allow."""
-    affordable = seconds / (2 * _FEWEST_ROUNDS * max(seconds_per_sample, 1e-12))  # together they are twice the largest
-    low = max(1, min(now // 4, cap // 2**SIZES))
-    high = min(cap, max(now, min(64 * now, int(affordable)), low + SIZES))
-    sizes = tuple(sorted({round(low * (high / low) ** (place / (SIZES - 1))) for place in range(SIZES)}))
+    """Five batches from a quarter of the present one up, each four times or twice the one before, as far as data,
+    memory and time allow."""
+    rounds = _FEWEST_ROUNDS + 1  # the first warms up; a round is at most twice its largest batch
+    affordable = seconds / (2 * rounds * max(seconds_per_sample, 1e-12))
+    low = max(1, now // 4)
+    for ratio in (4, 2):
+        if low * ratio ** (SIZES - 1) <= min(cap, max(affordable, 4 * now)):
+            return tuple(low * ratio**place for place in range(SIZES))
+    low = max(1, min(low, cap // 2**SIZES))
+    sizes = {round(low * (cap / low) ** (place / (SIZES - 1))) for place in range(SIZES)}
     if len(sizes) < 3:
         raise Problem(f"{cap} samples are too few to time steps of several batches: give at least 8")
-    return sizes
+    return tuple(sorted(sizes))
 
 
 def timed(

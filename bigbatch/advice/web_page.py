@@ -111,10 +111,14 @@ def _goodput_caption(advice: Advice) -> str:
     last = advice.goodput[-1]["batch"]
     beyond = [
         f"{label} ({words.number(value)})"
-        for label, value in (("φ", advice.noise_scale), ("the memory cap", advice.memory_cap))
+        for label, value in (
+            ("φ", advice.noise_scale),
+            ("all of the data", advice.data_cap),
+            ("the memory cap", advice.memory_cap),
+        )
         if value is not None and value > last
     ]
-    outside = f" Beyond the right edge: {' and '.join(beyond)}." if beyond else ""
+    outside = f" Beyond the right edge: {', '.join(beyond)}." if beyond else ""
     return (
         "Throughput B/(a + b·B) times efficiency (φ + B₀)/(φ + B); it peaks at B* = √(aφ/b). "
         f"A step takes {words.step_time(advice)}.{outside}"
@@ -125,8 +129,11 @@ def _goodput_caption(advice: Advice) -> str:
 
 
 def _noise(advice: Advice) -> Chart:
-    rows = [row for row in advice.over_training if row["estimate"] is not None]
-    chart = Chart("Noise scale over training", "step", "noise scale φ", scale=_scale(advice), log_y=bool(rows))
+    bounded = [row for row in advice.over_training if _end(row, 0) is not None and _end(row, 1) is None]
+    rows = [row for row in advice.over_training if row["estimate"] is not None and row not in bounded]
+    chart = Chart(
+        "Noise scale over training", "step", "noise scale φ", scale=_scale(advice), log_y=bool(rows or bounded)
+    )
     chart.line(
         "φ, 90 % band",
         [row["step"] for row in rows],
@@ -134,7 +141,6 @@ def _noise(advice: Advice) -> Chart:
         low=[_end(row, 0) for row in rows],
         high=[_end(row, 1) for row in rows],
     )
-    bounded = [row for row in advice.over_training if _end(row, 0) is not None and _end(row, 1) is None]
     if bounded:
         chart.points("only at least this", [row["step"] for row in bounded], [_end(row, 0) or 0.0 for row in bounded])
     return chart

@@ -38,7 +38,9 @@ def verdict(advice: Advice) -> str:
     if advice.batch == advice.now:
         return f"keep the global batch of {advice.batch:,}"
     least = "at least " if advice.only_lower_bound else ""
-    return f"use a global batch of {least}{advice.batch:,} ({now})"
+    low, high = advice.expected["seconds"]["interval"]
+    doubt = ", which is not faster beyond doubt" if high is None or low <= 1 <= high else ""
+    return f"use a global batch of {least}{advice.batch:,} ({now}){doubt}"
 
 
 def noise_scale(advice: Advice) -> str:
