@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bigbatch import filters, parts
 from bigbatch.errors import Problem
+from bigbatch.filters import _cache
 from bigbatch.viewer import chosen, decide
 from bigbatch.viewer.decide import Settings
 from bigbatch.viewer.history import KEEP, NONE, Action, Entry, History
@@ -51,10 +52,11 @@ class Document:
         as_made = decide.of_config(self.config, self.classes)
         self.points = Points(self.saved, self.classes, as_made.min_samples)
         self.atlas = self._atlas()
+        self._filter_hash = _cache.hash_of({"points": self.points.hash, "filter": self.manifest["filter"]})
         self.settings = self._filled(as_made)
         self.history = History(len(self), self.manifest["overrides"])
         self.revision = 0
-        self._map_in_log = ""
+        self._filter_in_log = ""
         self._changing = threading.Lock()
         self.log = Log(_log_path(self.path, out))
         try:
@@ -162,8 +164,8 @@ class Document:
     # -- the log
 
     def _record(self, event: Event) -> int:
-        if self._map_in_log != self.points.hash:
-            about = {"source": self.path.name, "dataset": self.saved.dataset_hash, "map": self.points.hash}
+        if self._filter_in_log != self._filter_hash:
+            about = {"source": self.path.name, "dataset": self.saved.dataset_hash, "filter": self._filter_hash}
             header = {"event": "opened", **about}
             self.log.append(header)
             self._apply(header)
@@ -175,7 +177,7 @@ class Document:
     def _apply(self, event: Event) -> None:
         if event["event"] == "opened":
             self._refuse_other_dataset(event["dataset"])
-            self._map_in_log = event["map"]
+            self._filter_in_log = event["filter"]
             return
         if event["event"] == "override":
             samples = chosen.from_fields(event, len(self))
@@ -185,7 +187,7 @@ class Document:
         elif event["event"] == "redo":
             self.history.redo()
         elif event["event"] == "settings":
-            if self._map_in_log == self.points.hash:  # an eps means nothing on another map
+            if self._filter_in_log == self._filter_hash:  # an eps means nothing on another map
                 self.settings = Settings(**event["settings"])
         else:
             raise KeyError(event["event"])
@@ -199,7 +201,7 @@ class Document:
                 raise Problem(
                     f"line {number} of {self.log.path} makes no sense ({error!r}): mend or remove it"
                 ) from error
-        if self.revision and self._map_in_log != self.points.hash:
+        if self.revision and self._filter_in_log != self._filter_hash:
             self.notes.append(
                 f"{self.path.name} was made again since {self.log.path.name} was written: "
                 "overrides hold, eps and the other settings are those of the new file."

@@ -10,6 +10,8 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from bigbatch.viewer.refused import Refused
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
@@ -17,6 +19,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 MOST_BODY_BYTES = 8 << 20
 _KEY_BYTES = 32
+_TOO_LARGE = 413
 _CONTENT_POLICY = "default-src 'self'; img-src 'self' blob: data:; style-src 'self'"
 
 
@@ -75,14 +78,18 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *self.headers]
+                given = message.get("headers", [])
+                kept = [] if any(name == b"cache-control" for name, _ in given) else [(b"cache-control", b"no-store")]
+                # hang up on who says too much: what is still on its way is not read
+                hang_up = [(b"connection", b"close")] if message["status"] == _TOO_LARGE else []
+                message["headers"] = [*given, *kept, *hang_up, *self.headers]
             await send(message)
 
         refusal = self._refusal(scope)
         if refusal is not None:
             await _answer(send_with_headers, *refusal)
             return
-        await _limited(self.app, scope, receive, send_with_headers)
+        await self.app(scope, _limited(receive), send_with_headers)
 
     def _refusal(self, scope: Message) -> tuple[int, str] | None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
@@ -101,7 +108,7 @@ class Guard:
                 )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
-            return 413, _too_large()
+            return _TOO_LARGE, _too_large()
         return None
 
     def _is_own(self, host: str) -> bool:
@@ -110,33 +117,19 @@ class Guard:
         return name in self.hosts or (self.any_address and _is_address(name))
 
 
-async def _limited(app: App, scope: Message, receive: Receive, send: Send) -> None:
+def _limited(receive: Receive) -> Receive:
     """A body without a length is counted as it comes."""
     received_bytes = 0
-    answering = False
 
     async def counting_receive() -> Message:
         nonlocal received_bytes
         message = await receive()
         received_bytes += len(message.get("body", b""))
         if received_bytes > MOST_BODY_BYTES:
-            raise _TooLarge
+            raise Refused(_too_large(), _TOO_LARGE)
         return message
 
-    async def noting_send(message: Message) -> None:
-        nonlocal answering
-        answering = True
-        await send(message)
-
-    try:
-        await app(scope, counting_receive, noting_send)
-    except _TooLarge:
-        if not answering:
-            await _answer(send, 413, _too_large())
-
-
-class _TooLarge(Exception):
-    pass
+    return counting_receive
 
 
 def _too_large() -> str:
@@ -144,10 +137,8 @@ def _too_large() -> str:
 
 
 async def _answer(send: Send, status: int, problem: str) -> None:
-    """And hang up: what is still on its way is not read."""
     body = json.dumps({"problem": problem}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += [(b"connection", b"close"), (b"cache-control", b"no-store")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -44,8 +44,7 @@ class Points:
 
     @cached_property
     def hash(self) -> str:
-        """Of the map: tells whether a filter was made again."""
-        return _cache.hash_of_array(self.positions)
+        return _cache.hash_of_array(self._measured)
 
     def eps_star(self, min_samples: int) -> Floats:
         """Infinite where a sample was not looked at. The last few are kept in memory, all on disk."""
