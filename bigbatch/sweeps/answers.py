@@ -7,9 +7,9 @@ mean, never in it.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Sequence
-from os.path import commonpath
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -151,8 +151,8 @@ def _over_batches(groups: Iterable[Group]) -> list[list[Group]]:
 
 def _common_label(groups: Sequence[Group]) -> str:
     """What groups of different batches have in common in their names: 'LEGW 128' and 'LEGW 8192' are 'LEGW'."""
-    variants = {group.variant for group in groups}
-    variant = commonpath(sorted(variants)).rstrip(" ,:=@") if len(variants) > 1 else groups[0].variant
+    names = {re.sub(rf"\b{group.global_batch}\b", "", group.variant).strip(" ,:=@") for group in groups}
+    variant = names.pop() if len(names) == 1 else " / ".join(dict.fromkeys(group.variant for group in groups))
     return label(variant, {name: value for name, value in groups[0].settings.items() if name != "global_batch"})
 
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from bigbatch.errors import Problem
+from bigbatch import whole
 from bigbatch.results import Folder
 from bigbatch.sweeps.asked import Point
 from bigbatch.sweeps.forks import Forks
@@ -31,11 +31,7 @@ class Child:
         self.log = sweep_folder / "work" / f"{point.hash}.log"
         self.tests_read = 0
         description = sweep_folder / "work" / f"{point.hash}.json"
-        try:
-            description.parent.mkdir(parents=True, exist_ok=True)
-            description.write_text(point.run.to_json(), encoding="utf-8")
-        except OSError as error:
-            raise Problem(f"{description.parent} cannot be written to ({error.strerror}): free space there") from error
+        whole.write_text(description, point.run.to_json())
         self.forks = forks
         self.number = forks.start(
             ["train", str(description), "--runs-dir", str(sweep_folder / "runs"), "--quiet", *options], self.log

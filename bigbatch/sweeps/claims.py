@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from bigbatch import whole
 from bigbatch.errors import Problem
 
 BEAT_SECONDS = 10.0
@@ -100,10 +101,7 @@ class Claims:
 
     def release(self, name: str) -> None:
         """Let others go on at once."""
-        path = self._path(name, self.mine.pop(name))
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text(json.dumps({**myself(), "released": True}))
-        temporary.replace(path)
+        whole.write_text(self._path(name, self.mine.pop(name)), json.dumps({**myself(), "released": True}))
 
     def held(self, name: str) -> bool:
         """Whether anybody alive has it, as far as we know."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
+from bigbatch import whole
 from bigbatch.results import Folder
 from bigbatch.sweeps.asked import Point
 from bigbatch.sweeps.child import Child
@@ -80,9 +81,7 @@ class Points:
         if problem is None:
             path.unlink(missing_ok=True)
         else:
-            temporary = path.with_name(f".{path.name}.tmp")
-            temporary.write_text(json.dumps({"problem": problem, "token": uuid.uuid4().hex}), encoding="utf-8")
-            temporary.replace(path)
+            whole.write_text(path, json.dumps({"problem": problem, "token": uuid.uuid4().hex}))
         self.left.remove(point)
         self.claims.release(point.hash)
 

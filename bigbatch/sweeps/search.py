@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbatch import whole
 from bigbatch.errors import Problem
 from bigbatch.filters._held_out import NAME as HELD_OUT
 from bigbatch.filters._library import library
@@ -142,7 +143,7 @@ class Trials:
         folder = Folder(self.folder / "runs" / point.folder_name)
         measure = rows.expected_measure(point)
         if problem is not None:
-            _mark(self.work, point, "failed", {"problem": problem})
+            whole.write_text(self.work / f"{point.hash}.failed", json.dumps({"problem": problem}))
             self._useless(held.study, held.trial, problem)
             return
         with suppress(*_FINISHED_BY_OTHERS):
@@ -151,7 +152,7 @@ class Trials:
             elif folder.status == "diverged":
                 held.study.tell(held.trial, _WORST[measure])
             else:
-                _mark(self.work, point, "pruned", {})
+                whole.write_text(self.work / f"{point.hash}.pruned", "{}")
                 held.study.tell(held.trial, state=self.optuna.trial.TrialState.PRUNED)
 
     def give_back(self, point: Point) -> None:
@@ -335,13 +336,6 @@ def without_password(url: str | None) -> str | None:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except Exception as error:
         raise Problem("--storage is no address of a database: write postgresql://user@host/name") from error
-
-
-def _mark(work: Path, point: Point, status: str, about: dict[str, Any]) -> None:
-    path = work / f"{point.hash}.{status}"
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(about), encoding="utf-8")
-    temporary.replace(path)
 
 
 def _optuna() -> Any:

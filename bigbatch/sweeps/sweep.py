@@ -3,7 +3,6 @@ made of the runs and can be made again at any time."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bigbatch import parts
+from bigbatch import parts, whole
 from bigbatch.errors import Problem
 from bigbatch.run import Run
 from bigbatch.sweeps import display, queue, rows
@@ -161,8 +160,8 @@ class Sweep:
         """answers.json and table.csv, made anew from the runs."""
         table = self.rows()
         found = self._answers(table)
-        self._write("answers.json", found.model_dump_json(indent=2) + "\n")
-        self._write("table.csv", rows.as_csv(table, self.folder))
+        whole.write_text(self.folder / "answers.json", found.model_dump_json(indent=2) + "\n")
+        whole.write_text(self.folder / "table.csv", rows.as_csv(table, self.folder))
         return found
 
     def _save_question(self) -> None:
@@ -170,7 +169,7 @@ class Sweep:
             self._refuse_to_shrink(Sweep.open(self.folder))
         elif self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "runs").is_dir():
             raise Problem(f"{self.folder} holds something else than a sweep: choose another --out")
-        self._write(QUESTION, self.asked.model_dump_json(indent=2) + "\n")
+        whole.write_text(self.folder / QUESTION, self.asked.model_dump_json(indent=2) + "\n")
 
     def _refuse_to_shrink(self, before: Sweep) -> None:
         dropped = {point.hash: point for point in before.points()}
@@ -184,18 +183,6 @@ class Sweep:
             )
         if before.asked.search and self.asked.search and before.asked.search.ranges != self.asked.search.ranges:
             raise Problem(f"{self.folder} is a search over other ranges: choose another --out")
-
-    def _write(self, name: str, text: str) -> None:
-        # several workers write the same: each under a name of its own, then renamed
-        temporary = self.folder / f".{name}.{os.getpid()}.tmp"
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self.folder / name)
-        except OSError as error:
-            raise Problem(
-                f"{self.folder / name} could not be written ({error.strerror}): free space, or choose another --out"
-            ) from error
 
     # -- working
 
