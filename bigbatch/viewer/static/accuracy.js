@@ -60,7 +60,8 @@ function chart(series) {
   const inside = { width: SIZE.width - SIZE.left - SIZE.right, height: SIZE.height - SIZE.top - SIZE.bottom };
   const [first, last] = [Math.log2(batches[0]), Math.log2(batches.at(-1))];
   const x = (batch) => SIZE.left + inside.width * (last > first ? 0.05 + (0.9 * (Math.log2(batch) - first)) / (last - first) : 0.5);
-  const y = (value) => SIZE.top + inside.height * ((top - value) / (top - bottom));
+  // an interval may reach beyond 0 and 100 %
+  const y = (value) => SIZE.top + inside.height * ((top - Math.min(Math.max(value, bottom), top)) / (top - bottom));
   const words = series.map((line) => `${line.name}: ${line.points.map((p) => `${p.global_batch} ${(100 * p.mean).toFixed(1)} %`).join(", ")}`);
   const svg = makeSvg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": words.join("; "), class: "chart" });
   svg.append(...axis(batches, x, bottom, top, y));
@@ -117,6 +118,6 @@ function runs(line) {
 
 function swatch(index) {
   const square = make("i.swatch");
-  square.style.background = classColour(index);
+  square.style.setProperty("--class", classColour(index));
   return square;
 }

@@ -63,8 +63,8 @@ export class App {
     for (const panel of this.panels) {
       if (panel.topics.some((topic) => changed.has(topic))) panel.render(changed);
     }
-    performance.clearMeasures("frame");
-    performance.measure("frame", { start: started, detail: [...changed] });
+    performance.clearMeasures("change");
+    performance.measure("change", { start: started, detail: [...changed] });
   }
 
   // ---- looking

@@ -72,7 +72,7 @@ export class Card {
     const label = document.label[sample];
     const fate = document.fateOf(sample);
     const swatch = make("i.swatch");
-    swatch.style.background = classColour(label);
+    swatch.style.setProperty("--class", classColour(label));
     const list = make("dl", {}, ...this.rows(sample).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
     return make(
       "div.facts",
@@ -137,7 +137,7 @@ export class Card {
     const name = document.classes[label];
     const words = `nearest: sample ${sample}, ${name}, ${document.fateOf(sample).words}, distance ${short(distance)}`;
     const button = make("button.thumb", { title: words, ariaLabel: words, on: { click: () => this.app.setFocus(sample) } });
-    button.style.borderColor = classColour(label);
+    button.style.setProperty("--class", classColour(label));
     button.classList.toggle("dropped", document.dropped[sample] === 1);
     if (this.pictures.any) {
       const canvas = make("canvas");

@@ -23,14 +23,12 @@ export class ClassList {
   makeRow(index) {
     const { app } = this;
     const name = index < 0 ? "all classes" : app.document.classes[index];
-    const swatch = make("i.swatch");
-    if (index >= 0) swatch.style.background = classColour(index);
     const cells = { kept: make("span.number"), dropped: make("span.number"), share: make("span.number.share") };
     const bar = make("i");
     const element = make(
       "div.class-row",
       { id: `class-${index}`, data: { class: index }, on: { click: () => app.showClass(app.classShown === index ? -1 : index) } },
-      make("span.class-name", { title: name }, swatch, name),
+      make("span.class-name", {}, make("i.swatch"), name),
       cells.kept,
       cells.dropped,
       cells.share,

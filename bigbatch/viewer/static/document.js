@@ -49,6 +49,8 @@ export class Document {
     ]);
     Object.assign(this, { position, label, lookedAt, override });
     this.setEpsStar(epsStar);
+    this.numbers = new Uint32Array(this.samples);
+    for (let sample = 0; sample < this.samples; sample++) this.numbers[sample] = sample;
     this.samplesOfClass = new Uint32Array(this.classes.length);
     for (const own of label) this.samplesOfClass[own]++;
     this.decide();

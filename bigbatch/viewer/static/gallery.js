@@ -2,22 +2,23 @@
 
 import { at, make, say } from "./dom.js";
 import { count, short } from "./numbers.js";
+import { ascending, descending } from "./order.js";
 import { classColour } from "./palette.js";
 
 const CELL = { width: 62, height: 76 };
-const LIVE_UP_TO = 20_000; // longer lists wait until the slider rests
+const LIVE_UP_TO = 200_000; // of more samples the gallery follows when the slider rests
 const REST_MS = 150;
 
 const SORTS = {
-  eps_star: { name: "eps* ↓", key: (document) => document.epsStar, descending: true },
-  eps_star_up: { name: "eps* ↑", key: (document) => document.epsStar, descending: false },
-  loss: { name: "loss ↓", key: (document) => document.loss, descending: true },
-  confidence: { name: "confidence ↑", key: (document) => document.confidence, descending: false },
-  sample: { name: "number", key: () => null, descending: false },
+  eps_star: { name: "eps* ↓", column: (document) => document.epsStar, order: descending },
+  eps_star_up: { name: "eps* ↑", column: (document) => document.epsStar, order: ascending },
+  loss: { name: "loss ↓", column: (document) => document.loss, order: descending },
+  confidence: { name: "confidence ↑", column: (document) => document.confidence, order: ascending },
+  sample: { name: "number", column: (document) => document.numbers, order: (numbers) => numbers },
 };
 
 export class Gallery {
-  topics = ["decision", "overrides", "class", "focus", "selection", "document", "tab"];
+  topics = ["decision", "overrides", "class", "focus", "selection", "drawn", "document", "tab"];
 
   /** @param {import("./app.js").App} app @param {import("./thumbnails.js").Thumbnails[]} thumbnails */
   constructor(app, thumbnails) {
@@ -27,7 +28,6 @@ export class Gallery {
     this.space = at("gallery-space");
     /** @type {Uint32Array} the samples shown, in order */
     this.list = new Uint32Array(0);
-    this.places = new Map();
     this.cells = [];
     this.makeSorts();
     for (const id of ["gallery-show", "gallery-sort"]) at(id).addEventListener("change", () => this.relist());
@@ -41,7 +41,7 @@ export class Gallery {
 
   makeSorts() {
     for (const [name, sort] of Object.entries(SORTS)) {
-      const known = name === "sample" || this.app.documents.every((document) => sort.key(document) !== null);
+      const known = this.app.documents.every((document) => sort.column(document) !== null);
       if (known) at("gallery-sort").append(make("option", { value: name }, sort.name));
     }
   }
@@ -51,6 +51,7 @@ export class Gallery {
   }
 
   render(changed) {
+    if (changed.has("selection")) this.followSelection(changed.has("drawn"));
     if (this.element.closest(".panel").hidden) {
       this.stale = true;
       return;
@@ -58,20 +59,31 @@ export class Gallery {
     const affects = ["decision", "overrides", "class", "document"].some((topic) => changed.has(topic));
     if (affects || this.stale || (changed.has("selection") && at("gallery-show").value === "selected")) {
       clearTimeout(this.resting);
-      if (this.list.length > LIVE_UP_TO) this.resting = setTimeout(() => this.relist(), REST_MS);
+      if (this.app.document.samples > LIVE_UP_TO) this.resting = setTimeout(() => this.relist(), REST_MS);
       else this.relist();
     } else this.drawCells();
     if (changed.has("focus")) this.revealFocus();
   }
 
+  /** What was just drawn around on the map is what a person wants to see; afterwards, what was shown before. */
+  followSelection(drawn) {
+    const show = at("gallery-show");
+    if (drawn && this.app.selectedCount > 0 && show.value !== "selected") {
+      this.showAfterwards = show.value;
+      show.value = "selected";
+    } else if (this.app.selectedCount === 0 && this.showAfterwards) {
+      show.value = this.showAfterwards;
+      this.showAfterwards = null;
+      this.stale = true;
+    }
+  }
+
   /** Who is shown, in which order. */
   relist() {
     const { app } = this;
-    const before = this.places.get(app.acted);
+    const before = app.acted < 0 ? -1 : this.list.indexOf(app.acted);
     this.stale = false;
-    this.list = sorted(this.members(), app.document, at("gallery-sort").value);
-    this.places = new Map();
-    if (this.list.length <= LIVE_UP_TO) this.list.forEach((sample, place) => this.places.set(sample, place));
+    this.list = this.members();
     say(at("gallery-count"), count(this.list.length));
     this.goOnFrom(before);
     this.drawCells();
@@ -80,7 +92,7 @@ export class Gallery {
   /** Where an override has taken the sample in focus off the list, the one that came after it is next. */
   goOnFrom(before) {
     const { app } = this;
-    if (before === undefined || app.focus !== app.acted || this.places.has(app.focus) || !this.list.length) return;
+    if (before < 0 || app.focus !== app.acted || this.list.includes(app.focus) || !this.list.length) return;
     app.acted = -1;
     app.setFocus(this.list[Math.min(before, this.list.length - 1)]);
   }
@@ -94,11 +106,22 @@ export class Gallery {
       overridden: (i) => document.override[i] >= 0,
       selected: (i) => app.selected[i] === 1,
     }[at("gallery-show").value];
-    const found = [];
-    for (let i = 0; i < document.samples; i++) {
-      if ((classShown < 0 || document.label[i] === classShown) && belongs(i)) found.push(i);
+    const found = new Uint32Array(document.samples);
+    let members = 0;
+    for (const i of this.order()) {
+      if ((classShown < 0 || document.label[i] === classShown) && belongs(i)) found[members++] = i;
     }
-    return Uint32Array.from(found);
+    return found.slice(0, members);
+  }
+
+  /** All samples in the order chosen: made once for a column. */
+  order() {
+    const name = at("gallery-sort").value;
+    const column = SORTS[name].column(this.app.document);
+    if (this.ordered?.column !== column || this.ordered.name !== name) {
+      this.ordered = { column, name, rows: SORTS[name].order(column) };
+    }
+    return this.ordered.rows;
   }
 
   get across() {
@@ -161,10 +184,9 @@ export class Gallery {
   }
 
   wordsOf(sample) {
-    const { document } = this.app;
     const sort = at("gallery-sort").value;
-    if (sort === "sample") return String(sample);
-    return short(SORTS[sort].key(document)[sample]);
+    const value = SORTS[sort].column(this.app.document)[sample];
+    return sort === "sample" ? String(value) : short(value);
   }
 
   // ---- stepping
@@ -174,14 +196,14 @@ export class Gallery {
     if (sample < 0) return;
     const action = event.target.dataset.action;
     if (action) this.app.override(action, at("reason").value.trim(), [sample]);
-    else if (event.shiftKey && this.places.has(this.app.focus)) this.selectTo(sample);
+    else if (event.shiftKey && this.list.includes(this.app.focus)) this.selectTo(sample);
     else if (event.ctrlKey || event.metaKey) this.app.select([sample], this.app.selected[sample] ? "remove" : "add");
     this.app.setFocus(sample);
   }
 
   /** Everything from the sample in focus to this one. */
   selectTo(sample) {
-    const ends = [this.places.get(this.app.focus), this.places.get(sample)].toSorted((a, b) => a - b);
+    const ends = [this.list.indexOf(this.app.focus), this.list.indexOf(sample)].toSorted((a, b) => a - b);
     this.app.select(this.list.subarray(ends[0], ends[1] + 1), "add");
   }
 
@@ -212,18 +234,14 @@ export class Gallery {
   step(steps, selecting = false) {
     const { app, list } = this;
     if (!list.length) return;
-    const now = this.placeOf(app.focus);
+    const now = list.indexOf(app.focus);
     const next = now < 0 ? 0 : Math.max(0, Math.min(list.length - 1, now + steps));
     if (selecting && now >= 0) app.select(list.subarray(Math.min(now, next), Math.max(now, next) + 1), "add");
     app.setFocus(list[next]);
   }
 
-  placeOf(sample) {
-    return this.places.get(sample) ?? (this.list.length > LIVE_UP_TO ? this.list.indexOf(sample) : -1);
-  }
-
   revealFocus() {
-    const place = this.placeOf(this.app.focus);
+    const place = this.list.indexOf(this.app.focus);
     if (place < 0) return;
     const top = Math.floor(place / this.across) * CELL.height;
     const { scrollTop, clientHeight } = this.element;
@@ -231,18 +249,4 @@ export class Gallery {
     else if (top + CELL.height > scrollTop + clientHeight) this.element.scrollTop = top + CELL.height - clientHeight;
     this.drawCells();
   }
-}
-
-/** By a column; ties, and samples without a value, by number. */
-function sorted(samples, document, name) {
-  const { key, descending } = SORTS[name];
-  const values = key(document);
-  if (!values) return samples;
-  const sign = descending ? -1 : 1;
-  const last = descending ? -Infinity : Infinity;
-  const value = (sample) => (Number.isNaN(values[sample]) ? last : values[sample]);
-  return samples.sort((a, b) => {
-    const [x, y] = [value(a), value(b)];
-    return x === y ? a - b : sign * (x < y ? -1 : 1);
-  });
 }

@@ -20,7 +20,7 @@ export function shortcuts(app, { maps, gallery, exporting, toggleTheme, openTab 
     { group: "Samples", keys: ["d"], does: "drop it", run: act("drop") },
     { group: "Samples", keys: ["r"], does: "reset it: leave it to the filter", run: act("reset") },
     { group: "Samples", keys: ["a"], does: "select all that the gallery shows", run: () => app.select(gallery.list) },
-    { group: "Samples", keys: ["Escape"], does: "clear selection and sample", run: () => clear(app) },
+    { group: "Samples", keys: ["Escape"], does: "clear selection, then sample, then class", run: () => clear(app) },
     { group: "Samples", keys: ["u", "ctrl+z"], does: "undo", run: () => app.undo() },
     { group: "Samples", keys: ["U", "ctrl+Z", "ctrl+y"], does: "redo", run: () => app.redo() },
     { group: "Map", keys: ["m"], does: "pointer moves the map", run: () => app.setTool("pan") },
@@ -92,7 +92,8 @@ function toggleSelected(app) {
 
 function clear(app) {
   if (app.selectedCount) app.select([]);
-  else app.setFocus(-1);
+  else if (app.focus >= 0) app.setFocus(-1);
+  else app.showClass(-1);
 }
 
 function writeReason(app) {

@@ -7,9 +7,10 @@ const CLASS_COLOURS = [
 /** After ten classes the hues come again, darker, then lighter, then in between. */
 const LIGHTNESS_OF_ROUND = [0, -0.28, 0.34, -0.14, 0.18];
 
+// `lift` brings colours nearer to white where the background is dark; style.css does the same to swatches
 const THEMES = {
-  light: { background: "#ffffff", ink: "#111418", noise: "#101215", noiseGrey: "#9aa0a8", faded: 0.84 },
-  dark: { background: "#12151a", ink: "#e9ecf1", noise: "#f4f5f7", noiseGrey: "#7d848f", faded: 0.8 },
+  light: { background: "#ffffff", ink: "#111418", noise: "#101215", noiseGrey: "#9aa0a8", faded: 0.76, lift: 0 },
+  dark: { background: "#12151a", ink: "#e9ecf1", noise: "#f4f5f7", noiseGrey: "#7d848f", faded: 0.74, lift: 0.2 },
 };
 
 export function themeColours(theme) {
@@ -33,7 +34,7 @@ export function paints(classCount, theme, dropLook) {
   const noise = parse(dropLook === "grey" ? colours.noiseGrey : colours.noise);
   const table = new Uint32Array(4 * classCount);
   for (let index = 0; index < classCount; index++) {
-    const colour = parse(classColour(index));
+    const colour = mix(parse(classColour(index)), [255, 255, 255], colours.lift);
     table[4 * index] = packed(colour);
     table[4 * index + 1] = packed(noise);
     table[4 * index + 2] = packed(mix(colour, background, colours.faded));

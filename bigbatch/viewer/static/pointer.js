@@ -94,6 +94,7 @@ export function watchPointer(map) {
       app.setFocus(sample);
     } else if (map.shape) {
       app.select(samplesIn(map, drag.tool), drag.how);
+      app.changed("drawn");
     }
     map.shape = null;
     map.drawOverlay();
