@@ -6,8 +6,9 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bigbatch.datasets import sha256
 from bigbatch.errors import Problem
@@ -17,6 +18,7 @@ from bigbatch.viewer.document import Document
 # the same training may differ in these
 _NOT_THE_RECIPE = ("name", "seed", "filter", "global_batch", "micro_batch", "engine", "probes")
 
+THIS = "this filter"
 Fields = dict[str, Any]
 
 
@@ -47,19 +49,13 @@ def series(document: Document, runs_dir: Path) -> list[dict[str, Any]]:
     ]
 
 
-THIS = "this filter"
-
-
 def _own_masks(document: Document) -> dict[str, str]:
     """What the source and its exports are called, by the hash of their masks."""
     masks = {}
     for path in sorted(document.export_folder.glob("*.npz")):
-        try:
-            saved = load(path)
-        except Problem:
-            continue  # a copy, or something of somebody else's
-        if saved.dataset_hash == document.saved.dataset_hash and "filter" in saved.manifest:
-            masks[sha256(saved.mask)] = f"{THIS}, {path.stem}"
+        made = _made(path)
+        if made is not None and made.dataset_hash == document.saved.dataset_hash:
+            masks[made.mask_hash] = f"{THIS}, {path.stem}"
     return masks | {sha256(document.saved.mask): THIS}
 
 
@@ -83,11 +79,31 @@ def _random(about: Fields | None) -> str | None:
 
 def _maker(about: Fields) -> Fields | None:
     """The filter that made the file a run was trained on, if the file is still the same."""
+    made = _made(Path(about["path"]))
+    return made.by if made is not None and made.mask_hash == about.get("mask_hash") else None
+
+
+class Made(NamedTuple):
+    """Of a filter's result what it takes to tell whose it is."""
+
+    mask_hash: str
+    dataset_hash: str
+    by: Fields
+
+
+def _made(path: Path) -> Made | None:
+    """None for what is no filter's result."""
     try:
-        saved = load(about["path"])
-    except Problem:
+        return _read(path, path.stat().st_mtime_ns)
+    except (Problem, OSError):
         return None
-    return saved.manifest.get("filter") if sha256(saved.mask) == about.get("mask_hash") else None
+
+
+@lru_cache(maxsize=256)
+def _read(path: Path, modified_ns: int) -> Made:
+    """Once for each state of a file: many runs name the same."""
+    saved = load(path)
+    return Made(sha256(saved.mask), saved.dataset_hash, saved.manifest.get("filter", {}))
 
 
 def _finished(runs_dir: Path) -> Iterator[tuple[Fields, float | None]]:

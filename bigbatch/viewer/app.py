@@ -1,4 +1,4 @@
-"""The routes of the viewer's server. What comes in is checked here; what goes out is described in docs/viewer.md."""
+"""The routes of the viewer's server (all of them in `build`). What comes in is checked here, in pydantic models."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ STATIC = Path(__file__).parent / "static"
 _SECONDS_OF_A_LONG_POLL = 25.0
 _MOST_NEIGHBOURS = 100
 _MOST_DIGITS = 18
+_LONGEST_SENTENCE = 500  # characters: what is quoted may be megabytes
 _TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml"}
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
 class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class _Token(_Body):
@@ -251,7 +252,12 @@ def build(viewer: Viewer, host: str, *, framed: bool = False) -> Any:
         Route("/", viewer.page),
         Route("/{name}", viewer.page),
     ]
-    handlers: dict[Any, Any] = {Problem: _refuse, HTTPException: _no_such_thing, ClientDisconnect: _gone}
+    handlers: dict[Any, Any] = {
+        Problem: _refuse,
+        HTTPException: _no_such_thing,
+        ClientDisconnect: _gone,
+        Exception: _fault,
+    }
     return Guard(Starlette(routes=routes, exception_handlers=handlers), viewer.keys, host, framed=framed)
 
 
@@ -269,6 +275,15 @@ async def _gone(request: Request, error: ClientDisconnect) -> Response:
     return Response(status_code=499)
 
 
+async def _fault(request: Request, error: Exception) -> Response:
+    """Its traceback goes to the terminal."""
+    return _sentence(
+        f"the server met a fault of its own ({type(error).__name__}; its terminal says more): everything up to your "
+        "last change is saved, try again",
+        500,
+    )
+
+
 def _sentence(problem: str, status: int) -> Response:
     return JSONResponse({"problem": problem}, status)
 
@@ -277,7 +292,7 @@ async def _body(request: Request, kind: type[Body]) -> Body:
     try:
         return kind.model_validate(json.loads(await request.body()))
     except ValidationError as error:
-        raise Refused(parts.explain(error, "the request", kind)) from error
+        raise Refused(parts.explain(error, "the request", kind)[:_LONGEST_SENTENCE]) from error
     except (ValueError, RecursionError) as error:
         raise Refused(f"the request is not JSON ({error}): reload the page", 400) from error
 

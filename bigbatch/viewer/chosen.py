@@ -38,10 +38,9 @@ def to_fields(chosen: Samples, count: int) -> dict[str, Any]:
 
 
 def _checked(samples: Sequence[int], count: int) -> Samples:
-    chosen = np.unique(np.asarray(samples, np.int64))
-    if len(chosen) and not (chosen[0] >= 0 and chosen[-1] < count):
-        raise Refused(f"samples are numbered 0 to {count - 1}, got {chosen[0]} to {chosen[-1]}: reload the page")
-    return chosen
+    if samples and not (min(samples) >= 0 and max(samples) < count):  # before numpy, which has no larger integers
+        raise Refused(f"samples are numbered 0 to {count - 1}, got {min(samples)} to {max(samples)}: reload the page")
+    return np.unique(np.asarray(samples, np.int64))
 
 
 def _unpacked(text: str, count: int) -> NDArray[np.uint8]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch.errors import Notice, Problem
+from bigbatch.filters import Saved
 from bigbatch.filters._progress import shown
 from bigbatch.viewer import app, sources
 from bigbatch.viewer.changes import Changes
@@ -54,6 +55,7 @@ class Server:
                 app.build(viewer, host, framed=framed),
                 log_level="error",
                 access_log=False,
+                server_header=False,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
             )
@@ -212,7 +214,7 @@ _open_views: dict[tuple[Path, ...], Server] = {}
 
 
 def view(
-    source: Path | str | Sequence[Path | str],
+    source: Path | str | Saved | Sequence[Path | str | Saved],
     *,
     port: int = DEFAULT_PORT,
     runs_dir: Path | str = "runs",
@@ -225,8 +227,9 @@ def view(
     Returns at once: `.url` is an address for one opening, `.stop()` ends the server. A cell that is run again shows
     the server that it had started.
     """
-    given = [source] if isinstance(source, str | Path) else list(source)
-    key = tuple(Path(path).resolve() for path in given)
+    several = list(source) if isinstance(source, list | tuple) else [source]
+    given = [_path(one) for one in several]
+    key = tuple(path.resolve() for path in given)
     server = _open_views.get(key)
     if server is None or not server.is_running:
         for other in [other for other in _open_views if set(other) & set(key)]:
@@ -244,6 +247,14 @@ def view(
     if show:
         _show(server.url)
     return server
+
+
+def _path(source: Any) -> Path:
+    if isinstance(source, Saved):
+        return source.path
+    if not isinstance(source, str | Path):
+        raise Problem(f"a {type(source).__name__} has no file to view: save it first with bigbatch.filters.save")
+    return Path(source)
 
 
 def _show(url: str) -> None:

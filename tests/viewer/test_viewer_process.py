@@ -16,8 +16,8 @@ import pytest
 from viewer_parts import Page
 
 import bigbatch
+from bigbatch import cli, filters
 from bigbatch.errors import Notice, Problem
-from bigbatch.viewer import server as viewer_server
 from bigbatch.viewer.server import Server
 
 
@@ -91,14 +91,15 @@ def test_a_killed_server_has_saved_everything_and_ctrl_c_says_where(kept, start)
     assert "Traceback" not in errors
 
 
-def test_wrong_input_is_one_sentence(tmp_path):
+def test_wrong_input_is_one_sentence(tmp_path, capsys):
     (tmp_path / "cut.npz").write_bytes(b"PK")
-    command = [sys.executable, "-m", "bigbatch", "view", str(tmp_path / "cut.npz"), "--no-browser"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert done.stderr.startswith("bigbatch: ")
-    assert "cannot be read" in done.stderr
-    assert done.stderr.count("\n") == 1
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["view", str(tmp_path / "cut.npz"), "--no-browser"])
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("bigbatch: ")
+    assert "cannot be read" in errors
+    assert errors.count("\n") == 1
 
 
 def test_a_port_in_use_gives_way_to_another(kept):
@@ -145,10 +146,12 @@ def test_view_returns_a_server_that_answers_until_it_is_stopped(kept, monkeypatc
         server.stop()
     with pytest.raises(httpx.ConnectError):
         httpx.get(address)
-    fresh = bigbatch.view(kept, port=0, show=False)
+    fresh = bigbatch.view(filters.load(kept), port=0, show=False)  # what was saved knows its file
     assert fresh is not server
     assert fresh.documents[0].revision == 2
     fresh.stop()
+    with pytest.raises(Problem, match="save it first"):
+        bigbatch.view(np.zeros(3))
 
 
 def test_a_notebook_gets_a_frame(kept, monkeypatch):
@@ -165,4 +168,3 @@ def test_a_notebook_gets_a_frame(kept, monkeypatch):
     ((url, width, _),) = frames
     assert url.startswith(f"http://127.0.0.1:{server.port}/#token=")
     assert width == "100%"
-    assert viewer_server.DEFAULT_PORT == 8642

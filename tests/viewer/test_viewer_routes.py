@@ -176,6 +176,8 @@ def test_wrong_overrides_change_nothing(page):
     for body in (
         {"action": "keep", "samples": [1437]},
         {"action": "keep", "samples": [-1]},
+        {"action": "keep", "samples": [10**30]},
+        {"action": "keep", "samples": "x" * 1_000_000},
         {"action": "keep", "samples": [1.5]},
         {"action": "keep", "samples": []},
         {"action": "keep"},
@@ -189,7 +191,9 @@ def test_wrong_overrides_change_nothing(page):
     ):
         answer = page.post("0/overrides", body)
         assert answer.status_code == 422, body
-        assert answer.json()["problem"]
+        assert 0 < len(answer.json()["problem"]) <= 500
+    half_a_character = b'{"action": "keep", "samples": [1], "reason": "\\ud800"}'
+    assert page.client.post("/api/0/overrides", content=half_a_character).status_code == 422
     assert page.about()["revision"] == 0
 
 
@@ -202,7 +206,10 @@ def test_clusters_are_scikit_learns_within_each_class(page, monkeypatch):
         members = labels == index
         expected = DBSCAN(eps=eps[index], min_samples=5).fit_predict(places[members])
         assert np.array_equal(found[members], expected)
-    assert page.post("0/clusters", {"min_samples": 5, "eps": eps[:-1]}).status_code == 422
+    for wrong in (eps[:-1], ["x", *eps[1:]], {}):
+        assert page.post("0/clusters", {"min_samples": 5, "eps": wrong}).status_code == 422
+    wrong_number = page.client.post("/api/0/clusters", content=b'{"min_samples": 5, "eps": [NaN]}')
+    assert wrong_number.status_code == 422
     monkeypatch.setattr(points, "_MOST_PAIRS", 10_000)  # all 143 samples of a class within reach are 20,449 pairs
     refused = page.post("0/clusters", {"min_samples": 5, "eps": [1e9] * 10})
     assert refused.status_code == 422
@@ -247,6 +254,15 @@ def test_unknown_paths_and_methods_are_answered_in_a_sentence(page):
     ):
         assert answer.status_code == status
         assert answer.json()["problem"]
+
+
+def test_a_fault_of_the_servers_own_is_a_sentence_too(kept, monkeypatch):
+    with shown(kept) as opened:
+        monkeypatch.setattr(opened.documents[0], "column", lambda *_: 1 / 0)
+        with opened.page(raise_server_exceptions=False) as page:
+            answer = page.get("0/columns/label")
+    assert answer.status_code == 500
+    assert "ZeroDivisionError" in answer.json()["problem"]
 
 
 def test_two_filters_are_compared(kept, tmp_path):

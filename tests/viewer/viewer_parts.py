@@ -94,13 +94,13 @@ class Shown:
         self.app = app.build(viewer, "127.0.0.1")
 
     @contextmanager
-    def client(self) -> Iterator[TestClient]:
-        with TestClient(self.app, base_url=BASE, raise_server_exceptions=True) as client:
+    def client(self, **options: Any) -> Iterator[TestClient]:
+        with TestClient(self.app, base_url=BASE, **options) as client:
             yield client
 
     @contextmanager
-    def page(self) -> Iterator[Page]:
-        with self.client() as client:
+    def page(self, **options: Any) -> Iterator[Page]:
+        with self.client(**options) as client:
             answer = client.post("/api/session", json={"token": self.keys.new_token()})
             yield Page(client, answer.json()["session"])
 
