@@ -27,6 +27,7 @@ from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._library import version
+from bigbatch.filters._size import refuse_empty_classes
 
 FORMAT = 2
 _RESULTS = ("after", "like")  # options that name another filter's result
@@ -172,7 +173,10 @@ def override(saved: Saved, samples: Iterable[int], *, keep: bool | None, reason:
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
         raise Problem(f"samples are numbered 0 to {len(saved.mask) - 1}, got {chosen[0]} to {chosen[-1]}: check them")
     entry = {"at": _now(), "samples": chosen, "keep": keep, "reason": reason}
-    return save(saved.path, with_overrides(saved, saved.filter_mask, [*saved.manifest["overrides"], entry]))
+    result = with_overrides(saved, saved.filter_mask, [*saved.manifest["overrides"], entry])
+    classes = saved.manifest["dataset"]["classes"]
+    refuse_empty_classes(result.mask, result.labels, classes, "this override", "leave some of its samples in")
+    return save(saved.path, result)
 
 
 def replayed(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Tensor:

@@ -22,6 +22,7 @@ Precision = Literal["float32", "float16"]
 
 
 def check(features: NDArray[Any], samples: int) -> None:
+    """One row of finite numbers a sample, or a Problem."""
     if features.ndim != 2 or len(features) != samples:
         raise Problem(f"features have shape {features.shape} but there are {samples} samples: give one row a sample")
     if not np.isfinite(features).all():
@@ -38,18 +39,26 @@ def mapped(path: Path, samples: int, precision: Precision, file_hash: str) -> ND
 def _converted(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:
     """A memory-mapped copy of any kind of file, read a piece at a time."""
     final = _cache.folder("features") / f"{file_hash[:32]}-{precision}.npy"
-    if final.exists() and len(np.load(final, mmap_mode="r")) == samples:
+    if _is_whole(final, samples):
         return final
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
         _copy(path, temporary, samples, precision)
         temporary.replace(final)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
         reason = str(error).partition("\n")[0]
         raise Problem(f"features {path} cannot be read ({reason}): save them as [samples, width] numbers") from error
     finally:
         temporary.unlink(missing_ok=True)
     return final
+
+
+def _is_whole(path: Path, samples: int) -> bool:
+    """A file that was cut short, by a full disk or a crash, cannot be mapped."""
+    try:
+        return len(np.load(path, mmap_mode="r")) == samples
+    except (OSError, ValueError, EOFError):
+        return False
 
 
 def _copy(path: Path, target: Path, samples: int, precision: Precision) -> None:

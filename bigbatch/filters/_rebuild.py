@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bigbatch import datasets, parts, provenance
-from bigbatch.datasets import sha256
+from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache
 from bigbatch.filters._kept import Kept
@@ -28,14 +28,13 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
     Takes a kept.npz or its .json, from any folder. The same number of threads is used, since sums depend on it.
     """
     manifest = _read(Path(path))
-    folders = _folders(Path(path), manifest)
-    dataset = datasets.load(parts.configure("datasets", _found(manifest["dataset"]["config"], folders)), data_dir)
+    dataset = dataset_of(Path(path), manifest, data_dir)
     if dataset.hash != manifest["dataset"]["hash"]:
         raise Problem(
             f"{path} was made for another dataset (hash {manifest['dataset']['hash'][:10]}, "
             f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
         )
-    options = _found(manifest["filter"], folders)
+    options = _found(manifest["filter"], _folders(Path(path), manifest))
     _refuse_changed_results(path, options, manifest)
     threads = torch.get_num_threads()
     try:
@@ -48,6 +47,12 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
     if sha256(kept.mask) != manifest["filter_mask_hash"]:
         raise Problem(f"{path} cannot be made again bit for bit here ({_differences(manifest)}): make a result anew")
     return replace(kept, mask=replayed(kept.mask, manifest["overrides"]))
+
+
+def dataset_of(path: Path, manifest: dict[str, Any], data_dir: Path | None) -> Dataset:
+    """What the manifest names, found from any folder; whether it is still the same its hash tells."""
+    options = _found(manifest["dataset"]["config"], _folders(path, manifest))
+    return datasets.load(parts.configure("datasets", options), data_dir)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -65,6 +65,8 @@ def of_module(module: nn.Module, about: dict[str, Any] | None = None) -> Source:
 def of_array(features: NDArray[Any] | Tensor) -> Source:
     """Features that are in memory already."""
     array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+    if array.dtype.kind not in "fiu":
+        raise Problem(f"features are of type {array.dtype}, not numbers: give an array of floats, one row a sample")
     return Source(_cache.hash_of_array(array), array=array, about={"network": "features in memory"})
 
 
