@@ -18,10 +18,12 @@ from bigbatch.errors import Notice, Problem
 from bigbatch.filters import Kept, Saved, _cache, load
 from bigbatch.filters._decide import PAPER_MIN_SAMPLES
 from bigbatch.filters._manifest import keep as filtered
+from bigbatch.filters._rebuild import dataset_of
 from bigbatch.viewer import decide, features_file
 
 _MOST_DOCUMENTS = 2
 _MOST_CLASSES = 2**16
+_NEEDED = ("dataset", "filter", "info", "overrides", "working_folder", "working_folder_from_here")
 FEATURES_DATASET = "bigbatch.viewer.features_file:dataset"
 NO_IMAGES = "There are no images:"  # then why
 MAP_FILTER = "bigbatch.viewer.on_map"
@@ -89,8 +91,11 @@ def _of_filter(path: Path, data_dir: Path | None) -> Opened:
     if "map" not in saved.arrays or "min_samples" not in about:
         maker = f"filter '{about['name']}' makes no map" if about else "it has no manifest"
         raise Problem(f"{path} cannot be viewed, as {maker}: view a result of the filter 'network'")
+    lacking = [key for key in _NEEDED if key not in saved.manifest]
+    if lacking:
+        raise Problem(f"the manifest of {path} has no '{lacking[0]}', as an early version left it: make it again")
     try:
-        dataset = datasets.load(parts.configure("datasets", saved.manifest["dataset"]["config"]), data_dir)
+        dataset = dataset_of(path, saved.manifest, data_dir)
     except Problem as problem:
         return Opened(saved, None, (f"{NO_IMAGES} {problem}",))
     if dataset.hash != saved.dataset_hash:
@@ -112,9 +117,9 @@ def _of_features(path: Path, names: set[str]) -> Opened:
             f"{path} holds {', '.join(sorted(names))}: give a filter's result (with 'mask'), "
             "or 'features' or a 'map' with 'labels'"
         )
-    dataset_config = parts.configure("datasets", {"name": FEATURES_DATASET, "path": str(path.resolve())})
+    dataset_config = parts.configure("datasets", {"name": FEATURES_DATASET, "path": str(path)})
     dataset = datasets.load(dataset_config)
-    options: dict[str, Any] = {"name": MAP_FILTER if "map" in names else "network", "network": str(path.resolve())}
+    options: dict[str, Any] = {"name": MAP_FILTER if "map" in names else "network", "network": str(path)}
     options["min_samples"] = min(PAPER_MIN_SAMPLES, int(np.unique(dataset.train.labels, return_counts=True)[1].min()))
     config = parts.configure("filters", options)
     if "map" in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,21 @@ def test_features_that_bring_a_map(tmp_path):
     with page_of(result) as page:  # what was exported is viewed like any filter, with its images
         assert np.array_equal(page_mask(page), mask)
         assert page.get("0/image/9").status_code == 200
+
+
+def test_features_and_their_exports_are_found_from_another_folder(tmp_path, monkeypatch):
+    places, labels = blobs()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    np.savez("features.npz", map=places, labels=labels, images=np.zeros((150, 4, 4), np.uint8))
+    with page_of(Path("features.npz")) as page:
+        page.exported("kept")
+    (tmp_path / "here").rename(tmp_path / "there")
+    monkeypatch.chdir(tmp_path)
+    result = Path("there/features.exports/features-1.npz")
+    assert torch.equal(filters.rebuild(result).mask, filters.load(result).mask)
+    with page_of(result) as page:
+        assert page.get("0/image/0").status_code == 200
 
 
 def test_features_without_a_map_go_through_the_filters_stations(tmp_path):
@@ -126,6 +142,11 @@ def test_what_cannot_be_viewed_is_refused_in_a_sentence(kept, tmp_path):
     assert "got 3" in refused(kept, tmp_path / "cut.npz", tmp_path / "cut.npz")
     filter_dataset("digits", out=tmp_path / "random.npz", filter_name="random", quiet=True)
     assert "'random' makes no map" in refused(tmp_path / "random.npz")
+    with np.load(kept) as arrays:
+        early = json.loads(str(arrays["manifest"]))
+        del early["working_folder"]
+        np.savez(tmp_path / "early.npz", **{**arrays, "manifest": np.array(json.dumps(early))})
+    assert "has no 'working_folder'" in refused(tmp_path / "early.npz")
     np.savez(tmp_path / "bare.npz", mask=np.ones(5, bool))
     assert "no manifest" in refused(tmp_path / "bare.npz")
 
