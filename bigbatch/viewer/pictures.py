@@ -18,7 +18,7 @@ from bigbatch.viewer.refused import Refused
 
 _LONGEST_SIDE_OF_PAGE = 2048  # pixels: browsers fail on much larger ones
 _LONGEST_SIDE_OF_THUMBNAIL = 64
-_MOST_PER_PAGE = 4096
+_MOST_PER_PAGE = 1024
 _MOST_PER_PAGE_DECODED = 256  # pictures in files: a page takes a second then, not half a minute
 _BROKEN_GREY = 128
 

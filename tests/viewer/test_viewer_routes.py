@@ -56,7 +56,7 @@ def test_a_document_says_what_it_is(page, kept):
     assert about["looked_at"] == 1437
     assert about["min_samples_max"] == 50
     assert about["images"] == {
-        "width": 8, "height": 8, "channels": 1, "per_page": 4096, "across": 64, "pages": 1,
+        "width": 8, "height": 8, "channels": 1, "per_page": 1024, "across": 32, "pages": 2,
     }  # fmt: skip
     assert about["files"] is False
     assert about["overlap"] is None
@@ -228,20 +228,21 @@ def test_neighbours_are_the_nearest_of_any_class(page):
 
 
 def test_atlas_and_images_are_those_of_the_sample(page):
-    answer = page.get("0/atlas/0")
-    assert answer.headers["content-type"] == "image/png"
-    sheet = np.asarray(Image.open(io.BytesIO(answer.content)))
-    assert sheet.shape == (23 * 8, 64 * 8)  # 1,437 thumbnails, 64 across
+    answers = [page.get(f"0/atlas/{number}") for number in (0, 1)]
+    sheets = [np.asarray(Image.open(io.BytesIO(answer.content))) for answer in answers]
+    assert answers[0].headers["content-type"] == "image/png"
+    assert [sheet.shape for sheet in sheets] == [(32 * 8, 32 * 8), (13 * 8, 32 * 8)]  # 1,024 thumbnails, then 413
     images = digits().train.images[:, 0].numpy()
-    for sample in (0, 63, 64, 1436):
+    for sample in (0, 31, 32, 1023, 1024, 1436):
         expected = images[sample].astype(int) * 255 // 16
-        down, right = divmod(sample, 64)
-        assert np.array_equal(sheet[8 * down : 8 * down + 8, 8 * right : 8 * right + 8], expected)
+        down, right = divmod(sample % 1024, 32)
+        thumbnail = sheets[sample // 1024][8 * down : 8 * down + 8, 8 * right : 8 * right + 8]
+        assert np.array_equal(thumbnail, expected)
         full = np.asarray(Image.open(io.BytesIO(page.get(f"0/image/{sample}").content)))
         assert np.array_equal(full, expected)
-    again = page.get("0/atlas/0", headers={"if-none-match": answer.headers["etag"]})
+    again = page.get("0/atlas/0", headers={"if-none-match": answers[0].headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    assert page.get("0/atlas/1").status_code == 404
+    assert page.get("0/atlas/2").status_code == 404
     assert page.get("0/image/1437").status_code == 404
 
 
