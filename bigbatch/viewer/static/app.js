@@ -224,6 +224,10 @@ export class App {
   step(direction) {
     const { document } = this;
     return this.write(document, async () => {
+      if (!document.log[`can_${direction}`]) {
+        this.notices.tell(`There is nothing to ${direction}.`);
+        return;
+      }
       const { revision } = await this.api.post(`${document.id}/${direction}`);
       await this.advance(document, revision);
       await this.fetchOverrides(document);

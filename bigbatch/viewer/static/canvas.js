@@ -1,6 +1,7 @@
 // Draws points into one buffer of pixels with the processor: faster than WebGL wherever that has no GPU below it.
 
-const HALO_FROM = 6; // points this large get a rim of background, so that neighbours stay apart
+import { rimOf } from "./scene.js";
+
 const ORDER = [2, 3, 0, 1]; // faded kept, faded dropped, kept, dropped: what matters most comes last
 
 export class CanvasRenderer {
@@ -12,7 +13,11 @@ export class CanvasRenderer {
     this.canvas = canvas;
     this.scene = scene;
     const Look = scene.document.classes.length < 1 << 14 ? Uint16Array : Uint32Array;
+    /** of each slot: four times its colour, and that plus its state */
+    this.colour = new Look(scene.grid.count);
     this.look = new Look(scene.grid.count);
+    this.state = new Uint8Array(scene.document.samples);
+    this.clusters = undefined;
     this.counts = new Uint32Array(4);
     /** the last whole picture, kept for moving it about while a new one would take too long */
     this.picture = document.createElement("canvas");
@@ -34,17 +39,18 @@ export class CanvasRenderer {
 
   /** The scene's decision, fading or colours have changed. */
   update() {
-    const { scene, look, counts } = this;
+    const { scene, look, colour, state, counts } = this;
     const { sample } = scene.grid;
-    const { dropped, label } = scene.document;
-    const { faded, clusters } = scene;
-    counts.fill(0);
-    for (let slot = 0; slot < look.length; slot++) {
-      const i = sample[slot];
-      const state = (faded[i] << 1) | dropped[i];
-      counts[state]++;
-      look[slot] = ((clusters ? scene.colourIndex(i) : label[i]) << 2) | state;
+    const { dropped } = scene.document;
+    const { faded } = scene;
+    if (this.clusters !== scene.clusters) {
+      this.clusters = scene.clusters;
+      for (let slot = 0; slot < colour.length; slot++) colour[slot] = scene.colourIndex(sample[slot]) << 2;
     }
+    counts.fill(0);
+    // in the order of samples first: slots jump about in memory, and should do so through one array only
+    for (let i = 0; i < state.length; i++) counts[(state[i] = (faded[i] << 1) | dropped[i])]++;
+    for (let slot = 0; slot < look.length; slot++) look[slot] = colour[slot] | state[sample[slot]];
   }
 
   /** All points in view, from nothing. */
@@ -125,7 +131,7 @@ function stampOf(diameter, pixelsAcross) {
   }
   const radius = diameter / 2;
   const centre = diameter % 2 === 0 ? 0.5 : 0; // an even disc sits between pixels
-  const rim = diameter >= HALO_FROM ? 0.9 : 0;
+  const rim = rimOf(diameter);
   const reach = Math.ceil(radius + rim) + 1;
   for (let dy = -reach; dy <= reach; dy++) {
     for (let dx = -reach; dx <= reach; dx++) {

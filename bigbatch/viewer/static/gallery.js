@@ -152,7 +152,7 @@ export class Gallery {
   }
 
   makeCell() {
-    const canvas = make("canvas");
+    const canvas = this.pictures.any ? make("canvas") : make("div.plain");
     const words = make("span");
     // for the mouse alone: keys k and d do the same, and an option may hold no other control for screen readers
     const button = (action, sign) => make("button", { tabIndex: -1, title: action, data: { action }, aria: { hidden: true } }, sign);
@@ -180,7 +180,7 @@ export class Gallery {
     element.setAttribute("aria-label", `sample ${sample}, ${name}, eps* ${short(document.epsStar[sample])}`);
     element.style.setProperty("--class", classColour(document.label[sample]));
     if (this.pictures.any) this.pictures.draw(sample, cell.canvas);
-    else cell.canvas.hidden = true;
+    else say(cell.canvas, name);
   }
 
   wordsOf(sample) {

@@ -17,7 +17,8 @@ export class Header {
     const { document: shown, documents } = this.app;
     const { kept, dropped, share } = shown.counts();
     const names = documents.map((one) => one.name).join(" and ");
-    say(at("about"), `${names} · ${shown.about.dataset} · ${count(shown.samples)} samples`);
+    const dataset = shown.about.dataset.includes(":") ? "" : ` · ${shown.about.dataset}`; // a file has no name for it
+    say(at("about"), `${names}${dataset} · ${count(shown.samples)} samples`);
     at("about").title = `${names}\n${shown.about.network ?? ""}`;
     document.title = `${names} · bigbatch view`;
     const totals = at("totals");

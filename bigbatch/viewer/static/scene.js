@@ -5,6 +5,12 @@ import { paints } from "./palette.js";
 
 const LARGEST_POINT = 14; // pixels across, of the screen's own where it has more than one for a CSS pixel
 const POINTS_AT_FULL_SIZE = 1500;
+const RIM_FROM = 6;
+
+/** Pixels of background around a point: large ones get a rim, so that neighbours stay apart. */
+export function rimOf(diameter) {
+  return diameter >= RIM_FROM ? 0.9 : 0;
+}
 
 export class Scene {
   /** @param {import("./document.js").Document} document */

@@ -2,6 +2,8 @@
 // change of eps sends a few numbers, not a column. Positive float64s order like their bits read as one integer, so
 // two uint32 compare exactly what the library compares.
 
+import { rimOf } from "./scene.js";
+
 const VERTEX = `#version 300 es
 precision highp float;
 precision highp usampler2D;
@@ -14,6 +16,7 @@ uniform usampler2D epsOfClass;
 uniform usampler2D paints;
 uniform vec4 place; // scale and offset to clip space
 uniform float diameter;
+uniform float rim; // of background, around large points
 uniform uint state; // which points this pass draws: 1 dropped, 2 faded
 flat out vec4 paint;
 
@@ -28,7 +31,7 @@ void main() {
   uint own = (dropped ? 1u : 0u) | ((flags & 8u) != 0u ? 2u : 0u);
   bool shown = own == state && (flags & 16u) != 0u;
   gl_Position = shown ? vec4(position * place.xy + place.zw, 0.0, 1.0) : vec4(2.0, 2.0, 2.0, 1.0);
-  gl_PointSize = diameter + 1.0;
+  gl_PointSize = diameter + 1.0 + 2.0 * rim;
   uint index = colour * 4u + own;
   uint across = uint(textureSize(paints, 0).x);
   paint = vec4(texelFetch(paints, ivec2(index % across, index / across), 0)) / 255.0;
@@ -37,15 +40,19 @@ void main() {
 const FRAGMENT = `#version 300 es
 precision highp float;
 uniform float diameter;
+uniform float rim;
+uniform vec3 background;
 flat in vec4 paint;
 out vec4 pixel;
 void main() {
-  float distance = length(gl_PointCoord - 0.5) * (diameter + 1.0);
+  float distance = length(gl_PointCoord - 0.5) * (diameter + 1.0 + 2.0 * rim);
   float share = diameter < 2.5 ? 1.0 : clamp(diameter / 2.0 + 0.5 - distance, 0.0, 1.0);
-  if (share <= 0.0) discard;
-  pixel = vec4(paint.rgb * share, share);
+  float around = rim > 0.0 ? 0.7 * clamp(diameter / 2.0 + rim + 0.5 - distance, 0.0, 1.0) * (1.0 - share) : 0.0;
+  if (share + around <= 0.0) discard;
+  pixel = vec4(paint.rgb * share + background * around, share + around);
 }`;
 
+const UNIFORMS = ["epsOfClass", "paints", "place", "diameter", "rim", "background", "state"];
 const TEXTURE_ACROSS = 1024;
 const ORDER = [2, 3, 0, 1]; // faded kept, faded dropped, kept, dropped
 
@@ -60,9 +67,7 @@ export class WebGLRenderer {
     if (!this.gl) throw new Error("this browser has no WebGL2");
     const { gl } = this;
     this.program = programOf(gl);
-    this.uniform = Object.fromEntries(
-      ["epsOfClass", "paints", "place", "diameter", "state"].map((name) => [name, gl.getUniformLocation(this.program, name)])
-    );
+    this.uniform = Object.fromEntries(UNIFORMS.map((name) => [name, gl.getUniformLocation(this.program, name)]));
     gl.bindVertexArray(gl.createVertexArray());
     this.buffers = {
       position: attribute(gl, 0, 2, gl.FLOAT),
@@ -108,16 +113,19 @@ export class WebGLRenderer {
   /** All points in view. */
   draw(viewport) {
     const { gl, scene, ratio, uniform } = this;
-    const background = scene.paint.background;
+    const background = [0, 8, 16].map((shift) => ((scene.paint.background >>> shift) & 255) / 255);
     gl.viewport(0, 0, this.canvas.width, this.canvas.height);
-    gl.clearColor((background & 255) / 255, ((background >>> 8) & 255) / 255, ((background >>> 16) & 255) / 255, 1);
+    gl.clearColor(...background, 1);
     gl.clear(gl.COLOR_BUFFER_BIT);
     gl.useProgram(this.program);
     gl.enable(gl.BLEND);
     gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     const [across, up] = [(2 * viewport.scale) / viewport.width, (2 * viewport.scale) / viewport.height];
     gl.uniform4f(uniform.place, across, up, -viewport.centreX * across, -viewport.centreY * up);
-    gl.uniform1f(uniform.diameter, scene.diameter(viewport.zoom, ratio));
+    const diameter = scene.diameter(viewport.zoom, ratio);
+    gl.uniform1f(uniform.diameter, diameter);
+    gl.uniform1f(uniform.rim, rimOf(diameter));
+    gl.uniform3f(uniform.background, ...background);
     gl.uniform1i(uniform.epsOfClass, 0);
     gl.uniform1i(uniform.paints, 1);
     for (const state of ORDER) {
