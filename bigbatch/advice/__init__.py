@@ -62,6 +62,8 @@ def advise(
     torch's; `lr` the rate tuned for `batch`. `epochs`, the length of the training, turns factors into steps and hours.
     `steps` of the copy's short training, `batches` to time and `seconds` for all of it are chosen where not given.
     """
+    if not hasattr(model, "named_parameters"):
+        raise Problem(f"{type(model).__name__} is no torch.nn.Module: give the model itself")
     with untouched(model):  # for the random numbers: the model itself is copied
         learner = ModuleLearner(
             model,

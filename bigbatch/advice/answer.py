@@ -35,7 +35,7 @@ class Advice:
     only_lower_bound: bool
     memory_cap: int | None
     data_cap: int
-    capped_by: str | None
+    limited_by: str | None  # data, memory, or the smallest batch that was timed
     now: int
     schedule: dict[str, Any]
     expected: dict[str, Any]
@@ -87,8 +87,8 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
         per_sample_draws,
     )
     best = known.best()
-    batch, capped_by = _capped(learner, best, found.memory.cap)
     timed = found.times.batches[0], found.times.batches[-1]
+    batch, limited_by = _limited(learner, best, found.memory.cap, timed[0])
     grade, reasons = graded(
         interval=known.best_interval(),
         only_lower_bound=known.only_lower_bound,
@@ -115,7 +115,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
         only_lower_bound=known.only_lower_bound,
         memory_cap=found.memory.cap,
         data_cap=learner.data_cap,
-        capped_by=capped_by,
+        limited_by=limited_by,
         now=learner.now,
         schedule=rates.at(batch, learner.baseline, layers, weight_decay, total_epochs),
         expected=known.expected(batch, learner.total_samples),
@@ -140,7 +140,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
         prior=preferred_batch(),
         verified=None,
         about=_about(learner, found),
-        warnings=[*found.warnings, *learner.notes, *_warnings(known, learner, capped_by)],
+        warnings=[*found.warnings, *learner.notes, *_warnings(known, limited_by, timed[0])],
     )
 
 
@@ -150,12 +150,14 @@ def _drift(found: Measured) -> float | None:
     return found.noise.used / before[-1]["estimate"] if before else None
 
 
-def _capped(learner: Learner, best: float, memory_cap: int | None) -> tuple[int, str | None]:
-    """Micro-batches lift memory's limit; the data's stays."""
+def _limited(learner: Learner, best: float, memory_cap: int | None, smallest_timed: int) -> tuple[int, str | None]:
+    """The batch to advise, and what kept it from being the best. Micro-batches lift memory's limit; the data's stays.
+    Below the smallest batch that was timed a line says nothing: there the fixed cost is all."""
     cap, by = learner.data_cap, "data"
     if learner.in_one_piece and memory_cap is not None and memory_cap < cap:
         cap, by = memory_cap, "memory"
-    return rounded(best, cap), by if best > cap else None
+    limited_by = by if best > cap else "times" if best < smallest_timed else None
+    return rounded(best, smallest_timed, cap), limited_by
 
 
 def _curve(known: Known, batch: int, timed: tuple[int, int]) -> list[int]:
@@ -165,19 +167,22 @@ def _curve(known: Known, batch: int, timed: tuple[int, int]) -> list[int]:
     return sorted({int(size) for size in sizes} | {batch, known.now})
 
 
-def _warnings(known: Known, learner: Learner, capped_by: str | None) -> list[str]:
+def _warnings(known: Known, limited_by: str | None, smallest_timed: int) -> list[str]:
     found = []
     if known.only_lower_bound:
         found.append(
             "the noise scale is only a lower bound: batches of the data at hand could not tell the gradient from its "
             "noise, so that the best batch is at least the one given"
         )
-    if known.fixed_seconds == 0:
-        found.append("a step has no fixed cost that could be measured: no batch is faster than a small one")
     if known.seconds_per_sample == 0:
         found.append("step time does not grow with the batch in the range that was timed: time larger --batches")
-    if capped_by:
-        found.append(f"the best batch is beyond what {capped_by} allows, and was cut down to that")
+    if limited_by == "times":
+        found.append(
+            f"the best batch seems to be below {smallest_timed}, the smallest that was timed: a step has little fixed "
+            f"cost here, and batches save no time; --batches times smaller ones"
+        )
+    elif limited_by:
+        found.append(f"the best batch is beyond what {limited_by} allows, and was cut down to that")
     return found
 
 

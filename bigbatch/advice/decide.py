@@ -53,10 +53,12 @@ def optimum(noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> An
     return np.where(np.isnan(found), 0.0, found)  # 0·∞: a step costs nothing, so that a batch of one is best
 
 
-def rounded(batch: float, cap: float) -> int:
-    """The nearest power of two that the cap allows; goodput is flat enough at its peak for that (at most 3 % less)."""
-    wanted = max(1.0, min(batch, cap))
-    power = 2 ** round(math.log2(wanted))
+def rounded(batch: float, smallest: int, cap: int) -> int:
+    """The nearest power of two between two limits, of which the cap is the harder one; goodput is flat enough at its
+    peak for that (at most 3 % less)."""
+    power = 2 ** round(math.log2(max(smallest, min(batch, cap))))
+    if power < smallest:
+        power *= 2
     return power if power <= cap else max(1, 2 ** math.floor(math.log2(cap)))
 
 

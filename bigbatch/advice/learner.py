@@ -134,8 +134,6 @@ class ModuleLearner(Learner):
         seed: int,
     ) -> None:
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise Problem(f"{type(model).__name__} is no torch.nn.Module: give the model itself")
         trainable(model)
         self.of = type(model).__name__
         own = _copied(model).train()

@@ -72,17 +72,16 @@ def measured(
         room = memory.measured(learner.device, lambda n: _backward(learner, n), small, min(4 * small, learner.data_cap))
     with clock("step times"), learner.kept():
         cap = min(learner.data_cap, room.cap or learner.data_cap) if learner.in_one_piece else learner.data_cap
-        per_sample = watched.seconds_per_step / learner.now
-        sizes = tuple(batches) if batches else times.spaced(learner.now, cap, per_sample, _TIMES * seconds)
+        affordable = watched.seconds_per_sample, _TIMES * seconds
+        sizes = tuple(batches) if batches else times.spaced(learner.now, cap, *affordable)
         say(f"timing steps of {', '.join(map(str, sizes))} samples")
         if isinstance(learner, RunLearner):
             learner.find_micro_batch(sizes[-1])
         step_times = times.timed(sizes, learner.step, _TIMES * seconds, learner.settle)
     say("measuring gradients against the batch")
     with clock("gradients"):
-        per_sample = watched.seconds_per_step / learner.now
-        affordable = int(_GRADIENT * seconds / max(per_sample, 1e-9))
-        population = max(min(64, learner.data_cap), min(_POPULATION, learner.data_cap, affordable))
+        most = int(_GRADIENT * seconds / watched.seconds_per_sample)
+        population = max(min(64, learner.data_cap), min(_POPULATION, learner.data_cap, most))
         against = gradient(
             learner.model,
             learner.subject.loss,
@@ -149,6 +148,10 @@ class _Watched:
         self.seconds_per_step = math.inf
         self._fixed = learner.subject.data.fetch(learner.subject.chosen(_LIPSCHITZ_SAMPLES))
 
+    @property
+    def seconds_per_sample(self) -> float:
+        return self.seconds_per_step / self.learner.now
+
     def note_noise(self, found: Noise) -> None:
         place = {"step": self.learner.steps, "epochs": self.learner.epochs}
         self.noises.append({**place, **{key: found.about()[key] for key in ("estimate", "interval", "batch")}})
@@ -178,19 +181,27 @@ class _Watched:
 
 
 def _train(learner: Learner, watched: _Watched, seconds: float, asked: int | None) -> int:
-    """Through the warm-up and some more, as far as time goes; looks at the noise ever more seldom, since it changes
-    most at the beginning, and only while looking takes less than half the time. Gives the steps taken."""
+    """Through the warm-up and some more, as far as time goes, or as many steps as asked; gives how many it took.
+
+    It looks at the noise ever more seldom, since that changes most at the beginning, and for at most a quarter of
+    the time.
+    """
     started = time.perf_counter()
     before = learner.steps
     wanted = _steps_wanted(learner) if asked is None else asked
     look_at = {0} | {wanted >> place for place in range(1, _LOOKS - 1)}
     watch_at = {round(place * (wanted - 1) / (_WATCHED - 1)) for place in range(_WATCHED)}
+    with untouched(learner.model):  # a gradient that is not finite gets its own sentence
+        learner.subject.objective(learner.subject.chosen(8)).gradient()
+    with learner.kept():  # the second one says how long a step takes
+        watched.step()
+        watched.step()
     looking = 0.0
     for number in range(wanted):
         look_started = time.perf_counter()
-        if look_started - started > seconds and number >= _FEWEST_STEPS:
+        if asked is None and number >= _FEWEST_STEPS and look_started - started > seconds:
             break
-        if number in look_at and looking < seconds / 4:
+        if number in look_at and looking + noise.glance_samples(learner) * watched.seconds_per_sample < seconds / 4:
             watched.note_noise(noise.at_a_glance(learner))
             looking += time.perf_counter() - look_started
         if number in watch_at:
@@ -198,14 +209,13 @@ def _train(learner: Learner, watched: _Watched, seconds: float, asked: int | Non
         else:
             watched.step()
     trained = learner.steps - before
-    with learner.kept():  # a checkpoint is not moved, but how long its step takes has to be known
-        if not trained:
+    if not trained:  # a checkpoint is not moved
+        with learner.kept():
             watched.watched_step()
-        watched.step()
     if not learner.warm:
         watched.warnings.append(
             f"the warm-up of {learner.warmup_epochs:g} epochs was not over after {learner.epochs:.2g}: "
-            f"give more --seconds"
+            f"give more --seconds or --steps"
         )
     return trained
 

@@ -79,6 +79,11 @@ def at_a_glance(learner: Learner) -> Noise:
     return _measured(learner, batch, piece, _FEW_ROWS)
 
 
+def glance_samples(learner: Learner) -> int:
+    """How many samples it takes."""
+    return _FEW_ROWS * _sizes(learner, growth=1)[0]
+
+
 def measured(learner: Learner, seconds: float) -> Noise:
     """Larger and larger batches, until the interval is tight, half the data is in a batch, or the next round would
     take longer than there is time."""

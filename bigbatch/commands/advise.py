@@ -30,10 +30,10 @@ def command(
 
     A recipe is trained through its warm-up first, a run's folder is measured at its newest checkpoint and only read.
     """
+    sizes = _sizes(batches)
     from bigbatch.advice import advise_run
     from bigbatch.probes._commands import described_or_run
 
-    sizes = _sizes(batches)
     run, folder = described_or_run(recipe_or_run, settings or [])
     advice = advise_run(
         run,

@@ -80,10 +80,11 @@ def test_a_step_without_fixed_cost_wants_the_smallest_batch_and_one_without_grow
     model, data = regression(0)
     learner = learner_of(model, data)
     small = answered(learner, found_of(learner, 0.0, 1e-4), Records())
-    assert (small.batch, small.optimum) == (1, pytest.approx(0.0, abs=1e-3))
-    assert any("no fixed cost" in warning for warning in small.warnings)
+    assert (small.batch, small.limited_by) == (16, "times")  # no smaller one was timed
+    assert small.optimum == pytest.approx(0.0, abs=1e-3)
+    assert any("--batches times smaller ones" in warning for warning in small.warnings)
     large = answered(learner, found_of(learner, 1e-2, 0.0), Records())
-    assert (large.batch, large.capped_by) == (2048, "data")
+    assert (large.batch, large.limited_by) == (2048, "data")
 
 
 def test_memory_caps_what_goes_in_one_piece():
@@ -92,7 +93,7 @@ def test_memory_caps_what_goes_in_one_piece():
     found = found_of(learner, 1.0, 1e-6)  # B* is about 5800
     found.memory = type(found.memory)(0.0, 1000.0, 500_000.0, "by hand")
     advice = answered(learner, found, Records())
-    assert (advice.memory_cap, advice.batch, advice.capped_by) == (450, 256, "memory")
+    assert (advice.memory_cap, advice.batch, advice.limited_by) == (450, 256, "memory")
     assert any("beyond what memory allows" in warning for warning in advice.warnings)
 
 

@@ -63,11 +63,20 @@ def test_rounding_to_a_power_of_two_costs_at_most_three_percent():
 
 
 @pytest.mark.parametrize(
-    ("best", "cap", "batch"),
-    [(90, 1437, 64), (91, 1437, 128), (0.0, 1437, 1), (5000, 1437, 1024), (math.inf, 1024, 1024), (70, 65, 64)],
+    ("best", "smallest", "cap", "batch"),
+    [
+        (90, 4, 1437, 64),
+        (91, 4, 1437, 128),
+        (0.0, 4, 1437, 4),
+        (0.0, 9, 1437, 16),
+        (5000, 4, 1437, 1024),
+        (math.inf, 4, 1024, 1024),
+        (70, 4, 65, 64),
+        (1.0, 9, 12, 8),  # the cap is the harder limit
+    ],
 )
-def test_the_batch_is_a_power_of_two_within_the_cap(best, cap, batch):
-    assert rounded(best, cap) == batch
+def test_the_batch_is_a_power_of_two_within_its_limits(best, smallest, cap, batch):
+    assert rounded(best, smallest, cap) == batch
 
 
 def test_noise_without_end_costs_no_samples_and_has_no_best_batch():
