@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bigbatch.errors import Notice, Problem
-from bigbatch.scaling import curve, finish, report, subject
+from bigbatch.scaling import curve, finish, finish_report, published_report, report, subject
 from bigbatch.scaling import published as points_of_others
 from bigbatch.scaling.machine import Machine, find
 from bigbatch.scaling.published import Checked
@@ -113,8 +113,8 @@ def plan(
         noise=noise,
     )
     choices = planner.choices(ranks)
-    words = report.plan_words(choices, to)
-    report.show_plan(choices, words)
+    words = finish_report.words_for(choices, to)
+    finish_report.show(choices, words)
     if out is not None:
         about = {
             "simulated": True,
@@ -126,16 +126,16 @@ def plan(
             "noise_scale": noise.scale,
             "times": profiles(rank_batch).source,
         }
-        print(report.write_plan(choices, words, about, out, _command())[-1])
+        print(finish_report.write(choices, words, about, out, _command())[-1])
     return choices
 
 
 def published(out: Path | None) -> list[Checked]:
     """Every published point beside the simulated one."""
     checked = _checked()
-    report.show_published(checked)
+    published_report.show(checked)
     if out is not None:
-        for path in report.write_published(checked, out, _command()):
+        for path in published_report.write(checked, out, _command()):
             print(path)
     return checked
 

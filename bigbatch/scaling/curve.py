@@ -6,7 +6,6 @@ holds nine of ten steps: the slowest rank's factor between its 5 % and its 95 % 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +97,7 @@ class Setting:
             efficiency=compute_us / step_us,
             low=compute_us / slow_us,
             high=compute_us / fast_us,
-            all_reduces=self.one_step(ranks).all_reduces,
+            all_reduces=len(self.one_step(ranks).sent),
             # a later start can put two tensors into one buffer and save more than it costs: that is worth nothing
             worth_us={term: max(0.0, step_us - self.step_us(ranks, free=(term,))) for term in TERMS},
         )
@@ -114,12 +113,20 @@ def counts(to: int, points: int, ranks_per_node: int) -> list[int]:
         raise Problem(f"--to {to} makes no sense: use a number of ranks from 1 to {MOST_RANKS:,}")
     if points < 1:
         raise Problem(f"--points {points} makes no curve: use 1 or more")
-    found = {1, to} if points > 1 else {to}
-    for index in range(1, points - 1):
-        ranks = math.exp(math.log(to) * index / (points - 1))
-        whole = round(ranks / ranks_per_node) * ranks_per_node
-        found.add(min(to, whole) if ranks > ranks_per_node else max(1, round(ranks)))
+    if points == 1:
+        return [to]
+    # among the small numbers several fall together: a finer grid makes up for them
+    for gaps in range(points - 1, 4 * points):
+        found = {_whole_nodes(to ** (index / gaps), to, ranks_per_node) for index in range(gaps + 1)}
+        if len(found) >= points:
+            break
     return sorted(found)
+
+
+def _whole_nodes(ranks: float, to: int, ranks_per_node: int) -> int:
+    if ranks <= ranks_per_node:
+        return max(1, round(ranks))
+    return min(to, round(ranks / ranks_per_node) * ranks_per_node)
 
 
 def curve(

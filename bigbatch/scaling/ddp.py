@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bigbatch.scaling.allreduce import cost
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.step import Sent, Step, assembled
+from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
 PHASES = (0.0,)
@@ -46,7 +46,7 @@ def simulate(
 ) -> Step:
     """One step of `ranks` ranks, all as fast as `profile` says. `phase` is Horovod's: here nothing goes by a clock."""
     if ranks == 1:
-        return assembled(profile, ranks, [], [])
+        return Step(profile, ranks)
     gradients = profile.gradients()
     limits = config.first_bucket_mib * MIB, config.bucket_mib * MIB
     sent: list[Sent] = []
@@ -59,4 +59,4 @@ def simulate(
         start_us = max(launched_us, stream_free_us)
         stream_free_us = start_us + one.us
         sent.append(Sent(start_us, stream_free_us, size, one.how))
-    return assembled(profile, ranks, sent, [])
+    return Step(profile, ranks, tuple(sent))

@@ -1,8 +1,8 @@
 """The number of ranks that ends a training first: fewer seconds a step against more samples to the same loss.
 
-Two ways to use N ranks: divide the global batch of now over them (B₀/N each), or give each what one can hold and let
-the global batch grow (N·b). A larger batch B needs (φ + B)/(φ + B₀) times the samples, φ the noise scale; the time of
-a step comes from the simulator. Times are relative to one rank at the global batch of now.
+A global batch B needs (φ + B)/(φ + B₀) times the samples of B₀, the batch of now, with φ the noise scale; the time of
+a step comes from the simulator. N ranks can divide the batch of now (B₀/N each), be filled (all that one can hold), or
+take what is best from the first on. Times are relative to one rank at the batch of now.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -21,8 +22,8 @@ from bigbatch.scaling.curve import Setting
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.subject import Profiles
 
-Way = Literal["divided", "grown"]
-WAYS: tuple[Way, ...] = ("divided", "grown")
+Way = Literal["best", "divided", "filled"]
+WAYS: tuple[Way, ...] = ("best", "divided", "filled")
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,29 @@ class Planner:
     noise: Noise
 
     def choices(self, ranks: Sequence[int]) -> list[Choice]:
-        """Both ways for each number of ranks, as far as every rank has a sample."""
-        found = [self._choice("divided", count, self.global_batch) for count in ranks if count <= self.global_batch]
-        return found + [self._choice("grown", count, count * self.most_rank_batch) for count in ranks]
+        """Every way for each number of ranks; the batch of now is divided as far as each rank gets a sample."""
+        return [choice for count in ranks for choice in self._of(count)]
+
+    def _of(self, ranks: int) -> list[Choice]:
+        filled = self._choice("filled", ranks, ranks * self.most_rank_batch)
+        if ranks > self.global_batch:
+            return [self._best(ranks, [filled]), filled]
+        divided = self._choice("divided", ranks, self.global_batch)
+        return [self._best(ranks, [divided, filled]), divided, filled]
+
+    def _best(self, ranks: int, others: list[Choice]) -> Choice:
+        """Of the powers of two a rank, and the others. Never less than the batch of now: what a step costs besides its
+        samples (the optimizer, the input) is hardly in the layers' times, and small batches would look too good."""
+        powers = (ranks * 2**power for power in range((self.most_rank_batch - 1).bit_length()))
+        tried = [*others, *(self._choice("best", ranks, batch) for batch in powers)]
+        return replace(best([one for one in tried if one.global_batch >= self.global_batch]), way="best")
+
+    @cached_property
+    def _alone_us(self) -> float:
+        return self._step_us(1, self.global_batch)
 
     def _choice(self, way: Way, ranks: int, global_batch: int) -> Choice:
-        step_us = self._step_us(ranks, global_batch)
-        alone_us = self._step_us(1, self.global_batch)
+        step_us, alone_us = self._step_us(ranks, global_batch), self._alone_us
 
         def time(noise_scale: float) -> float:
             steps = self._samples(global_batch, noise_scale) * self.global_batch / global_batch

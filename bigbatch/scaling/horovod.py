@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from bigbatch.scaling.allreduce import cost
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Gradient, Profile
-from bigbatch.scaling.step import Sent, Step, assembled
+from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
 PHASES = tuple(index / 8 for index in range(8))  # cycles know nothing of steps: a mean over where one begins
@@ -61,7 +61,7 @@ def simulate(
 ) -> Step:
     """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
     if ranks == 1:
-        return assembled(profile, ranks, [], [])
+        return Step(profile, ranks)
     waiting = profile.gradients()
     cached = len(waiting) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
@@ -85,7 +85,7 @@ def simulate(
             sent.append(Sent(start_us, stream_free_us, size, one.how))
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
-    return assembled(profile, ranks, sent, negotiations)
+    return Step(profile, ranks, tuple(sent), tuple(negotiations))
 
 
 def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:

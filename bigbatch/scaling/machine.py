@@ -10,9 +10,19 @@ import math
 import tomllib
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain
@@ -86,6 +96,12 @@ class Measured(_Frozen):
         return self
 
 
+def _kind_of_links(given: Any) -> str:
+    """By what is in it. In brackets, as pydantic's own names of branches are, which `explain` leaves out."""
+    measured = isinstance(given, Measured) or (isinstance(given, dict) and "points" in given)
+    return "[measured]" if measured else "[nccl]"
+
+
 class Jitter(_Frozen):
     """How much longer a rank takes than the mean, anew in each step: `fraction` is the standard deviation."""
 
@@ -100,7 +116,9 @@ class Machine(_Frozen):
     about: str = ""
     nodes: PositiveInt
     ranks_per_node: int = Field(ge=1, le=1024)
-    links: Nccl | Measured = Field(union_mode="smart")
+    links: Annotated[
+        Annotated[Nccl, Tag("[nccl]")] | Annotated[Measured, Tag("[measured]")], Discriminator(_kind_of_links)
+    ]
     device: Device | None = None  # None: layers have to be timed or given
     control_us: PositiveFloat  # one small message between processes: Horovod's negotiation goes over these
     blocking: bool = False  # an all-reduce keeps the thread that starts it (gloo), or is queued on a stream (NCCL)
@@ -134,15 +152,7 @@ def _valid(fields: Any, owner: str) -> Machine:
     try:
         return Machine.model_validate(fields)
     except ValidationError as error:
-        # of two kinds of links the errors of the kind that was meant
-        kind = "Measured" if isinstance(fields.get("links"), dict) and "points" in fields["links"] else "Nccl"
-        meant = [e for e in error.errors() if e["loc"][:1] != ("links",) or len(e["loc"]) < 2 or e["loc"][1] == kind]
-        first = (meant or error.errors())[0]
-        if first["type"] in ("extra_forbidden", "missing"):
-            raise Problem(explain(error, owner, Machine)) from error
-        path = ".".join(str(part) for part in first["loc"] if part != kind)
-        reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        raise Problem(f"{owner}: {path} {reason}; got {first['input']!r}") from error
+        raise Problem(explain(error, owner, Machine)) from error
 
 
 def find(name: str) -> Machine:

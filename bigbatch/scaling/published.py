@@ -83,7 +83,7 @@ FITTED = Published(
 )
 TESTED = (
     Published(
-        what="ResNet-50, one DGX-1",
+        what="ResNet-50, DGX-1",
         ranks=8,
         efficiency=7.76 / 8,
         source=f"{_NVIDIA} (2855 over 367 images/s)",
@@ -133,7 +133,7 @@ class Checked:
         if self.low <= self.published.efficiency <= self.high:
             return "inside the band"
         if self.published.model is None and self.error > 0:
-            return "below the bound, as it may be"
+            return "under the bound"
         return "close" if abs(self.error) <= CLOSE else "fails"
 
 

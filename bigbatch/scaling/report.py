@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from bigbatch import whole
-from bigbatch.scaling import pictures
+from bigbatch.scaling import pictures, published_report
 from bigbatch.scaling.curve import TERMS, Point, Setting, configured
-from bigbatch.scaling.finish import Choice, best
 from bigbatch.scaling.machine import Machine, Nccl
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.published import Checked
+from bigbatch.scaling.tables import csv_text
+
+if TYPE_CHECKING:
+    from bigbatch.figures import Chart
+    from bigbatch.page import Page
 
 WARNING = "Simulated: nobody ran this. How far it can be trusted is in the table of published points."
 
@@ -75,7 +76,7 @@ def show(found: Simulation) -> None:
     )
     for name, points in found.curves.items():
         table = Table(title=f"{name} (simulated)", title_justify="left", box=None, pad_edge=False)
-        for column in ("ranks", "step ms", "exposed ms", "all-reduces", "efficiency", "9 of 10 steps", "most lost to"):
+        for column in ("ranks", "step ms", "exposed", "sends", "efficiency", "9 of 10 steps", "lost to"):
             table.add_column(column, justify="right", no_wrap=True)
         for point in points:
             table.add_row(
@@ -114,35 +115,30 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
          f"{points[-1].efficiency:.1%}")
         for name, points in found.curves.items()
     )  # fmt: skip
-    page.charts([(curve, "Weak scaling: the same batch a rank. The band holds nine of ten steps.")])
+    page.charts([(curve, "Weak scaling: the same batch a rank. The band holds nine of ten steps."), *_versions(found)])
+    if isinstance(found.machine.links, Nccl):
+        page.text(_VERSIONS)
     page.heading("One step")
     page.text(
         "Compute stream above, communication below, as in Fig. 8 of Gahlot et al. 2020. Right of the dotted line "
         "the backward pass is over and communication is no longer hidden."
     )
-    page.charts((chart, "What runs when, on the slowest rank.") for chart in steps.values())
+    for chart in steps.values():
+        page.charts([(chart, "What runs when, on the slowest rank.")])
     page.heading("What bends the curve")
     page.text("Each line: by how much a step would be shorter if that one thing cost nothing.")
     page.charts((chart, "") for chart in worths)
-    _versions(page, found)
     _table(page, found)
-    published(page, checked)
+    published_report.add_to(page, checked)
     page.footer(
         [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
     )
     return [*written, page.write(folder / "simulate.html")]
 
 
-def _versions(page: Any, found: Simulation) -> None:
+def _versions(found: Simulation) -> list[tuple[Chart, str]]:
     if not isinstance(found.machine.links, Nccl):
-        return
-    page.heading("What depends on library versions")
-    page.text(
-        "NCCL before 2.4 had rings only, whose latency grows with the number of ranks and is paid by every "
-        "all-reduce; Horovod sends many small ones. Without its response cache, Horovod's rank 0 reads a request of "
-        "every rank for every tensor. Either one bends Horovod's curve near a thousand ranks; with trees and the cache "
-        "neither is left. Both are shown as the libraries have them, neither is fitted to a curve."
-    )
+        return []
     ranks = [point.ranks for point in next(iter(found.curves.values()))]
     curves = {}
     for name, setting in found.settings.items():
@@ -151,9 +147,15 @@ def _versions(page: Any, found: Simulation) -> None:
             config = configured(name, setting.config.model_dump() | options)
             varied = Setting(found.profile, name, config, machine)
             curves[f"{name}, {label}"] = [(count, varied.efficiency(count)) for count in ranks]
-    page.charts([(pictures.versions(curves, found.scale), "")])
+    return [(pictures.versions(curves, found.scale), "The same training with other versions of the libraries.")]
 
 
+_VERSIONS = (
+    "The outcome depends on library versions. NCCL before 2.4 had rings only, whose latency grows with the number of "
+    "ranks and is paid by every all-reduce, and Horovod sends many small ones. Without its response cache, Horovod's "
+    "rank 0 reads a request of every rank for every tensor. Either one is enough to bend Horovod's curve; with trees "
+    "and the cache neither is left. Both are as the libraries have them; neither is fitted to a curve."
+)
 _VARIANTS: dict[str, tuple[tuple[str, str, dict[str, Any]], ...]] = {
     "ddp": (("ring or tree", "auto", {}), ("rings only", "ring", {})),
     "horovod": (
@@ -164,7 +166,7 @@ _VARIANTS: dict[str, tuple[tuple[str, str, dict[str, Any]], ...]] = {
 }
 
 
-def _table(page: Any, found: Simulation) -> None:
+def _table(page: Page, found: Simulation) -> None:
     page.heading("Numbers")
     page.table(
         ["engine", "ranks", "nodes", "step ms", "exposed ms", "all-reduces", "efficiency", "low", "high", "lost to"],
@@ -175,166 +177,3 @@ def _table(page: Any, found: Simulation) -> None:
             for p in points
         ),
     )  # fmt: skip
-
-
-PUBLISHED_COLUMNS = ("what", "ranks", "published", "simulated", "error", "9 of 10 steps", "over versions", "lost to",
-                     "verdict", "source", "assumed")  # fmt: skip
-
-
-def published_rows(checked: Iterable[Checked]) -> list[list[Any]]:
-    return [
-        [
-            one.published.what,
-            one.published.ranks,
-            f"{one.published.efficiency:.1%}",
-            f"{one.efficiency:.1%}",
-            f"{100 * one.error:+.1f} points",
-            f"{one.low:.1%} to {one.high:.1%}",
-            f"{one.least:.1%} to {one.most:.1%}" if one.published.model else "",
-            one.bends,
-            one.verdict,
-            one.published.source,
-            one.published.assumed or "layers and times not published: only the waiting for the slowest rank",
-        ]
-        for one in checked
-    ]
-
-
-def published(page: Any, checked: Sequence[Checked]) -> None:
-    """The table of published points, and in words where the simulator fails."""
-    page.heading("Against what others measured")
-    page.text(fitted_words(checked))
-    page.table(PUBLISHED_COLUMNS, published_rows(checked))
-    for line in failures(checked):
-        page.text(line, kind="warning")
-
-
-def fitted_words(checked: Sequence[Checked]) -> str:
-    fitted = next(one for one in checked if one.fitted)
-    jitter = fitted.published.machine.jitter
-    return (
-        f"One number is fitted, on one point: the jitter of a rank, {jitter.fraction:.2%} of its step "
-        f"({jitter.kind}), so that {fitted.published.what} on {fitted.published.ranks:,} ranks comes out as published. "
-        "The other points test it; the same jitter is used on every machine."
-    )
-
-
-def failures(checked: Sequence[Checked]) -> list[str]:
-    """One sentence for each point that it gets wrong."""
-    return [
-        f"It fails for {one.published.what} on {one.published.ranks:,} ranks: {one.efficiency:.1%} where "
-        f"{one.published.efficiency:.1%} was measured ({one.bends} is what it loses most to)."
-        for one in checked
-        if one.verdict == "fails"
-    ]
-
-
-def show_published(checked: Sequence[Checked]) -> None:
-    console = Console()
-    console.print(fitted_words(checked), highlight=False)
-    table = Table(box=None, pad_edge=False)
-    shown = PUBLISHED_COLUMNS[:9]
-    for column in shown:
-        table.add_column(column, justify="left" if column in ("what", "verdict", "lost to") else "right")
-    for row in published_rows(checked):
-        table.add_row(*map(str, row[: len(shown)]))
-    console.print(table)
-    for line in failures(checked):
-        console.print(line, highlight=False)
-
-
-def write_published(checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
-    """published.md and published.csv, with the command, the commit and the date."""
-    from bigbatch.provenance import collect
-
-    commit = collect()["commit"] or "unknown"
-    rows = published_rows(checked)
-    lines = [
-        "# Published points",
-        "",
-        f"`{command}`, commit {commit[:12]}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
-        "Efficiencies are simulated, not run.",
-        "",
-        fitted_words(checked),
-        "",
-        "| " + " | ".join(PUBLISHED_COLUMNS) + " |",
-        "|" + "---|" * len(PUBLISHED_COLUMNS),
-        *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows),
-        "",
-        *failures(checked),
-        "",
-    ]
-    table = csv_text([dict(zip(PUBLISHED_COLUMNS, row, strict=True)) for row in rows])
-    return [
-        whole.write_text(folder / "published.md", "\n".join(lines)),
-        whole.write_text(folder / "published.csv", table),
-    ]
-
-
-def show_plan(choices: Sequence[Choice], words: str) -> None:
-    console = Console()
-    table = Table(box=None, pad_edge=False)
-    for column in ("ranks", "global batch", "a rank", "step ms", "samples", "time", "times faster", ""):
-        table.add_column(column, justify="right", no_wrap=True)
-    winner = best(choices)
-    for choice in sorted(choices, key=lambda one: (one.ranks, one.way)):
-        table.add_row(
-            f"{choice.ranks:,}",
-            f"{choice.global_batch:,}",
-            f"{choice.rank_batch:,}",
-            f"{choice.step_us / 1e3:.2f}",
-            f"{choice.samples:.3g} x",
-            f"{choice.time:.3g}",
-            f"{1 / choice.time:.3g}",
-            "<- best" if choice is winner else "",
-        )
-    console.print(table)
-    console.print(words, highlight=False)
-
-
-def plan_words(choices: Sequence[Choice], most_ranks: int) -> str:
-    """The answer in a sentence or two."""
-    winner = best(choices)
-    words = (
-        f"{winner.ranks:,} ranks at global batch {winner.global_batch:,} finish first: {1 / winner.time:.3g} times as "
-        f"fast as one rank"
-    )
-    if winner.time_low != winner.time_high:
-        words += f" ({1 / winner.time_high:.3g} to {1 / winner.time_low:.3g} over the noise scale's interval)"
-    half = min((one for one in choices if one.time <= 2 * winner.time), key=lambda one: one.ranks)
-    if half.ranks < winner.ranks:
-        words += f"; {half.ranks:,} ranks at {half.global_batch:,} take at most twice as long"
-    if winner.ranks == most_ranks:
-        words += f". That is the most that was looked at: more than {most_ranks:,} may be better"
-    return words + "."
-
-
-def write_plan(
-    choices: Sequence[Choice], words: str, about: Mapping[str, Any], folder: Path, command: str
-) -> list[Path]:
-    """plan.json, plan.csv and a page."""
-    from bigbatch.page import Page
-
-    rows = [asdict(choice) for choice in choices]
-    scale = f"simulated: {about['model']}, machine {about['machine']}, noise scale {about['noise_scale']:,.0f}"
-    chart = pictures.finish(choices, scale)
-    page = Page(f"How many ranks for {about['model']}", WARNING)
-    page.text(words)
-    page.charts([(chart, "Lower is sooner. The band is the noise scale's interval, where it has one.")])
-    columns = list(rows[0])
-    page.table(columns, ([row[name] for name in columns] for row in rows), heat="time")
-    page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
-    return [
-        whole.write_text(folder / "plan.json", json.dumps({**about, "answer": words, "choices": rows}, indent=2)),
-        whole.write_text(folder / "plan.csv", csv_text(rows)),
-        *chart.save(folder / "finish"),
-        page.write(folder / "plan.html"),
-    ]
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -32,37 +31,44 @@ class Sent(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the slowest rank."""
+    """A step of the slowest rank: its computation, and what is sent and asked beside the backward pass."""
 
+    profile: Profile
     ranks: int
-    compute_us: float
-    step_us: float
-    bars: tuple[Bar, ...]
-    all_reduces: int
+    sent: tuple[Sent, ...] = ()
+    asked: tuple[tuple[float, float], ...] = ()  # negotiations, from and to, counted from the start of backward
+
+    @property
+    def compute_us(self) -> float:
+        return self.profile.compute_us
+
+    @property
+    def summed_us(self) -> float:
+        """When the update can begin: the backward pass is over, and so is the last all-reduce."""
+        last_us = self.sent[-1].end_us if self.sent else 0.0
+        return self.profile.forward_us + max(self.profile.backward_us, last_us)
+
+    @property
+    def step_us(self) -> float:
+        return self.summed_us + self.profile.update_us
 
     @property
     def exposed_us(self) -> float:
         """Communication that no computation hides."""
         return self.step_us - self.compute_us
 
-
-def assembled(profile: Profile, ranks: int, sent: Sequence[Sent], negotiations: Sequence[tuple[float, float]]) -> Step:
-    """The update waits for the backward pass and for the last all-reduce."""
-    start_us = profile.forward_us
-    backward_end_us = start_us + profile.backward_us
-    summed_us = max([backward_end_us, *(start_us + one.end_us for one in sent)])
-    step_us = summed_us + profile.update_us
-    bars = [Bar("compute", "forward", 0.0, start_us)]
-    now_us = start_us
-    for layer in profile.layers:
-        bars.append(Bar("compute", layer.name, now_us, now_us + layer.backward_us, sum(layer.gradient_bytes)))
-        now_us += layer.backward_us
-    if profile.update_us:
-        bars.append(Bar("compute", "update", summed_us, step_us))
-    bars += [Bar("negotiation", "negotiate", start_us + start, start_us + end) for start, end in negotiations]
-    bars += [
-        Bar("communication", f"{one.how}, {one.bytes / 2**20:.2f} MiB", start_us + one.start_us, start_us + one.end_us,
-            one.bytes)
-        for one in sent
-    ]  # fmt: skip
-    return Step(ranks, profile.compute_us, step_us, tuple(bars), len(sent))
+    def bars(self) -> list[Bar]:
+        """What every stream does from the start of the step."""
+        start_us = self.profile.forward_us
+        found = [Bar("compute", "forward", 0.0, start_us)]
+        now_us = start_us
+        for layer in self.profile.layers:
+            found.append(Bar("compute", layer.name, now_us, now_us + layer.backward_us, sum(layer.gradient_bytes)))
+            now_us += layer.backward_us
+        if self.profile.update_us:
+            found.append(Bar("compute", "update", self.summed_us, self.step_us))
+        found += [Bar("negotiation", "negotiate", start_us + start, start_us + end) for start, end in self.asked]
+        for one in self.sent:
+            label = f"{one.how}, {one.bytes / 2**20:.2f} MiB"
+            found.append(Bar("communication", label, start_us + one.start_us, start_us + one.end_us, one.bytes))
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def shapes_of(model: str, options: Mapping[str, Any], sample_shape: tuple[int, .
     return shapes.of_part(model, options, sample_shape, classes)
 
 
+@cache
 def published_shapes(model: str, depth: int | None) -> list[Any]:
     """What the published points ask for: ImageNet networks."""
     return shapes_of(model, {} if depth is None else {"depth": depth}, IMAGENET, 1000)
