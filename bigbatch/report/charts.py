@@ -144,4 +144,4 @@ def _by_layer(names: Sequence[str], group: Group, scale: str) -> list[tuple[Char
 def _caption(every: int, as_they_are: bool) -> str:
     if every == 1:
         return ""
-    return f"Every {every}th step." if as_they_are else f"Each point is the mean of up to {every} steps."
+    return f"One step in {every} is drawn." if as_they_are else f"Each point is the mean of up to {every} steps."
