@@ -46,10 +46,12 @@ class Server:
         self.host = host
         self._changes = Changes()
         self._keys = Keys(self._say_next_address if announce else None)
-        self.documents = _documents(given, data_dir, out)
+        self._thread: threading.Thread | None = None
+        self._socket = _bound(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self.documents: list[Document] = []
         try:
-            self._socket = _bound(host, port)
-            self.port: int = self._socket.getsockname()[1]
+            self.documents = _documents(given, data_dir, out)
             viewer = app.Viewer(self.documents, self._keys, self._changes, runs_dir, shlex.join(_command()))
             config = uvicorn.Config(
                 app.build(viewer, host, framed=framed),
@@ -63,7 +65,6 @@ class Server:
         except BaseException:
             self._close()
             raise
-        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -117,6 +118,7 @@ class Server:
         return [str(document.log.path) for document in self.documents if document.revision]
 
     def _close(self) -> None:
+        self._socket.close()
         for document in self.documents:
             document.close()
 
