@@ -139,7 +139,9 @@ class Machine(_Frozen):
             *parents, last = path.split(".")
             inner = fields
             for parent in parents:
-                inner = inner.get(parent) or {}
+                if inner.get(parent) is None:
+                    inner[parent] = {}
+                inner = inner[parent]
                 if not isinstance(inner, dict):
                     raise Problem(f"machine.{path} is nothing that machine '{self.name}' has: see its description")
             inner[last] = value

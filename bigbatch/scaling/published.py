@@ -20,7 +20,7 @@ _TENSORFLOW = "TensorFlow benchmarks page, DGX-1 with P100, May 2017"
 _NVIDIA = "NVIDIA DeepLearningExamples, PyTorch ResNet-50 v1.5, DGX-1 16 GB"
 _HOROVOD_512 = "Horovod's documentation, 128 servers of 4 Pascal GPUs, RoCE 25 Gbit/s, batch 64"
 _HOROVOD_128 = "Horovod's README of 2017, 32 servers of 4 Pascal GPUs, RoCE 25 Gbit/s, batch 64"
-CLOSE = 0.05  # of efficiency
+AGREES, NEAR = 0.01, 0.05  # of efficiency; published ones are rounded to about a point
 _RINGS = {"links.algorithms": "ring"}
 _TREES = {"links.algorithms": "auto"}
 _CACHED = {"cache_capacity": 1024}
@@ -44,6 +44,7 @@ class Published:
     engine: str = "horovod"
     options: tuple[tuple[str, Any], ...] = ()
     assumed: str = ""
+    doubt: str = ""  # what may be behind an error
 
 
 # Horovod in 2017 had no response cache, cycles of 5 ms and buffers of 64 MiB
@@ -65,9 +66,19 @@ def _pascal(
         samples_per_second=samples_per_second,
         speed_source=f"{speed}{_TENSORFLOW}",
         options=_OLD,
+        doubt="The ring's latencies are those of NCCL's tuner of today, paid by each of Horovod's many all-reduces; and "
+        "the speed of one rank is interpolated."
+        if depth == 101
+        else "",
         assumed="P100 over PCIe; float32; rings only, no response cache, 5 ms cycles, 64 MiB buffers (2017)",
     )
 
+
+_HIDDEN = "layers and times are not in the abstract: all communication hidden, only the slowest rank waited for"
+_LONG = (
+    "Jitter in proportion to the step cannot hold for steps of every length: slowdowns that have a length of their own "
+    "weigh less in a long step."
+)
 
 FITTED = Published(
     what="ResNet-50, Summit",
@@ -102,9 +113,9 @@ TESTED = (
     _pascal("ResNet-101", 512, 0.90, "resnet", 129.0, 101),
     _pascal("Inception-V3", 512, 0.90, "inception3", 142.0),
     _pascal("VGG-16", 512, 0.68, "vgg16", 154.0),
-    Published("Tiramisu, Piz Daint", 5300, 0.790, "Kurth et al. 2018, abstract", SUMMIT),
-    Published("DeepLabv3+, Summit", 27360, 0.907, "Kurth et al. 2018, abstract", SUMMIT),
-    Published("FCN, Summit", 27600, 0.93, "Laanait et al. 2019, abstract", SUMMIT),
+    Published("Tiramisu, Piz Daint", 5300, 0.790, "Kurth et al. 2018, abstract", SUMMIT, assumed=_HIDDEN, doubt=_LONG),
+    Published("DeepLabv3+, Summit", 27360, 0.907, "Kurth et al. 2018, abstract", SUMMIT, assumed=_HIDDEN, doubt=_LONG),
+    Published("FCN, Summit", 27600, 0.93, "Laanait et al. 2019, abstract", SUMMIT, assumed=_HIDDEN, doubt=_LONG),
 )
 
 
@@ -130,11 +141,11 @@ class Checked:
     def verdict(self) -> str:
         if self.fitted:
             return "fitted"
-        if self.low <= self.published.efficiency <= self.high:
-            return "inside the band"
-        if self.published.model is None and self.error > 0:
+        if self.published.model is None and self.error > AGREES:
             return "under the bound"
-        return "close" if abs(self.error) <= CLOSE else "fails"
+        if abs(self.error) <= AGREES:
+            return "within 1 point"
+        return "within 5 points" if abs(self.error) <= NEAR else "fails"
 
 
 def check(shapes_of: Callable[[str, int | None], list[elsewhere.Shape]], jitter: Jitter | None = None) -> list[Checked]:

@@ -28,13 +28,13 @@ def rows(checked: Iterable[Checked]) -> list[list[Any]]:
             one.published.ranks,
             f"{one.published.efficiency:.1%}",
             f"{one.efficiency:.1%}",
-            f"{100 * one.error:+.1f} points",
+            f"{_points(one)} points",
             f"{one.low:.1%} to {one.high:.1%}",
             f"{one.least:.1%} to {one.most:.1%}" if one.published.model else "",
             one.bends,
             one.verdict,
             one.published.source,
-            one.published.assumed or "layers and times not published: only the waiting for the slowest rank",
+            one.published.assumed,
         ]
         for one in checked
     ]
@@ -59,11 +59,15 @@ def fitted_words(checked: Sequence[Checked]) -> str:
     )
 
 
+def _points(one: Checked) -> str:
+    return f"{round(100 * one.error, 1) + 0.0:+.1f}"  # no -0.0
+
+
 def failures(checked: Sequence[Checked]) -> list[str]:
     """One sentence for each point that it gets wrong."""
     return [
         f"It fails for {one.published.what} on {one.published.ranks:,} ranks: {one.efficiency:.1%} where "
-        f"{one.published.efficiency:.1%} was measured ({one.bends} is what it loses most to)."
+        f"{one.published.efficiency:.1%} was measured ({one.bends} is what it loses most to). {one.published.doubt}"
         for one in checked
         if one.verdict == "fails"
     ]
@@ -81,7 +85,7 @@ def show(checked: Sequence[Checked]) -> None:
             f"{one.published.ranks:,}",
             f"{one.published.efficiency:.1%}",
             f"{one.efficiency:.1%}",
-            f"{100 * one.error:+.1f}",
+            _points(one),
             f"{100 * one.low:.0f} to {100 * one.high:.0f}",
             one.verdict,
         )
@@ -108,8 +112,7 @@ def write(checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
         "|" + "---|" * len(COLUMNS),
         *("| " + " | ".join(str(cell) for cell in row) + " |" for row in table),
         "",
-        *failures(checked),
-        "",
+        *(f"{line}\n" for line in failures(checked)),
     ]
     text = csv_text([dict(zip(COLUMNS, row, strict=True)) for row in table])
     return [

@@ -65,7 +65,8 @@ def profiles(
         )
     if machine.device is not None:
         device, shapes = machine.device, shapes_of(model, options, sample_shape, classes)
-        return _at_speed(lambda batch: device.profile(model, shapes, batch), samples_per_second, rank_batch)
+        label = " ".join([model, *(f"{name}={value}" for name, value in options.items())])
+        return _at_speed(lambda batch: device.profile(label, shapes, batch), samples_per_second, rank_batch)
     if model in elsewhere.SHAPES:
         raise Problem(f"machine '{machine.name}' has no device and '{model}' cannot be timed here: name a model part")
     from bigbatch.scaling.timing import measure

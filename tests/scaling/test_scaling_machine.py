@@ -63,6 +63,7 @@ def test_settings_change_a_copy():
         ({"device.peak_tflops": "fast"}, "device.peak_tflops should be a valid number"),
         ({"colour": "red"}, "has no option 'colour'"),
         ({"jitter.fractoin": 0.1}, "has no option 'jitter.fractoin'"),
+        ({"devise.peak_tflops": 1}, "has no option 'devise'; did you mean 'device'?"),
         ({"nodes.many": 1}, "machine.nodes.many is nothing that machine 'summit' has"),
     ],
 )
