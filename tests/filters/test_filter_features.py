@@ -16,6 +16,7 @@ from torch import nn
 from bigbatch import models
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _ready, _source
+from bigbatch.filters._progress import shown
 from bigbatch.results import Folder
 from bigbatch.run import Run
 from bigbatch.training import train
@@ -106,21 +107,6 @@ def test_answers_are_unknown_where_logits_are_not_finite_and_absent_where_output
     np.save(tmp_path / "ready.npy", other.rows)
     ready = _source.open_source(str(tmp_path / "ready.npy"), None, dataset)
     assert _features.extract(ready, dataset).answers == {}
-
-
-def test_two_ranks_give_the_same_features_and_result_as_one_process(tmp_path):
-    results = []
-    for ranks in (1, 2):
-        folder = tmp_path / str(ranks)
-        folder.mkdir()
-        done = start(folder, "filter_parts:digits", ranks=ranks)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("samples kept") == 1
-        saved = _manifest.load(folder / "kept.npz")
-        results.append({"features": features_in(folder)[0], "mask": saved.mask.numpy(), **saved.arrays})
-    assert set(results[0]) >= {"prediction", "confidence", "loss", "map", "points", "cluster"}
-    for name, array in results[0].items():
-        np.testing.assert_array_equal(array, results[1][name])
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -293,6 +279,37 @@ def test_a_damaged_file_is_refused(tmp_path):
     for broken in (path, tmp_path / "objects.npy", tmp_path / "flat.npy"):
         with pytest.raises(Problem, match=r"cannot be read .*: save them as \[samples, width\] numbers"):
             from_file(broken, filter_parts.digits(300))
+
+
+def test_a_copy_of_ready_features_that_was_cut_is_made_again(tmp_path):
+    features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
+    path, dataset = write_features(tmp_path, "npz", features), filter_parts.digits(300)
+    with _cache.below(tmp_path / "cache"):
+        from_file(path, dataset)
+        (copy,) = (tmp_path / "cache/features").iterdir()
+        for size in (copy.stat().st_size // 2, 20, 0):
+            with copy.open("r+b") as file:
+                file.truncate(size)
+            np.testing.assert_array_equal(from_file(path, dataset), features)
+
+
+@pytest.mark.parametrize("features", [np.full((300, 2), None), np.full((300, 2), "a"), np.ones((300, 2), bool)])
+def test_arrays_that_are_no_numbers_are_refused(features):
+    with pytest.raises(Problem, match=r"features are of type .*, not numbers: give an array of floats"):
+        _source.of_array(features)
+
+
+def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(Problem, match=r"the cache .* cannot be made or written to .*: set XDG_CACHE_HOME to a folder"):
+        extracted(filter_parts.Net(), filter_parts.digits(300))
+
+
+def test_the_last_chunk_counts_only_the_samples_it_has(tmp_path, capsys):
+    with _cache.below(tmp_path), shown(True):
+        extracted(filter_parts.Net(), filter_parts.digits(600))
+    assert capsys.readouterr().err.startswith("features  600/600  ")
 
 
 # -- principal components and neighbours

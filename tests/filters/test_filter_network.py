@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 
 import filter_parts
@@ -12,7 +13,7 @@ import torch
 from sklearn.cluster import DBSCAN
 
 from bigbatch import datasets, parts
-from bigbatch.errors import Problem
+from bigbatch.errors import Notice, Problem
 from bigbatch.filters import _cache, _manifest, _map, kept_indices, network, rebuild
 from bigbatch.filters._commands import filter_dataset
 from bigbatch.run import Run
@@ -187,6 +188,9 @@ def test_a_person_overrides_and_the_history_rebuilds(result, tmp_path):
     )
     with pytest.raises(Problem, match="numbered 0 to 1436, got 5000"):
         _manifest.override(read, [5000], keep=False, reason="?")
+    whole_class = np.flatnonzero(read.arrays["label"] == 3)
+    with pytest.raises(Problem, match="this override would drop every sample of class 3: leave some of its samples in"):
+        _manifest.override(read, whole_class, keep=False, reason="?")
     assert torch.equal(_manifest.load(copy).mask, read.mask)
 
 
@@ -214,6 +218,42 @@ def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
 def test_a_filter_that_cannot_be_is_refused_in_one_sentence(options, sentence):
     with pytest.raises(Problem, match=sentence):
         blobs(**options)
+
+
+def test_ties_that_keep_a_fraction_from_being_met_are_counted():
+    dataset, features = filter_parts.two_blobs((10, 10), outliers=0)
+    # of each class 3 points lie together far from the rest: 2 of them are asked for, but they go together or stay
+    features[:10] = np.repeat([[0.0, 0.0], [9.0, 9.0]], [7, 3], axis=0)
+    features[10:] = features[:10] + 100
+    kept = network(features, dataset, reducer="none", drop=0.2, min_samples=4)
+    assert kept.mask.all()
+    assert any(note.startswith("4 fewer samples than the 4 asked for are dropped") for note in kept.info["notes"])
+    assert len(blobs(drop=0.05)[1].info["notes"]) == 1
+
+
+def test_the_papers_eps_is_fixed_so_that_another_mode_is_advised():
+    dataset, features = filter_parts.two_blobs()
+    with pytest.raises(Problem, match="class class 0, class 1: use mode=fraction, or mode=manual with a larger eps"):
+        network(features * 1000, dataset, reducer="none", mode="paper")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("reducer", "options"), [("umap", {"perplexity": 1}), ("pacmap", {"seed": 2**40})])
+def test_a_reducer_that_refuses_its_options_is_one_sentence(reducer, options):
+    pytest.importorskip(reducer)
+    dataset, features = filter_parts.two_blobs()
+    with pytest.raises(Problem, match=rf"reducer '{reducer}' makes no map with perplexity=.* \(.*\): use others, or"):
+        network(features, dataset, reducer=reducer, **{"perplexity": 10} | options)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_reducer_logs_becomes_a_notice_and_what_was_asked_for_is_no_news(capfd):
+    logger = logging.getLogger("pacmap.pacmap")
+    with _map._noticed("pacmap"):
+        logger.warning("Warning: random state is set to 0.")  # a Notice would be an error here
+        with pytest.warns(Notice, match="pacmap says: not deterministic"):
+            logger.warning("not deterministic")
+    assert capfd.readouterr().err == ""
 
 
 def test_a_map_of_too_few_samples_is_refused_with_a_perplexity_that_fits():
