@@ -47,6 +47,10 @@ class Published:
     doubt: str = ""  # what may be behind an error
 
 
+_RINGS_OF_TODAY = (
+    "The ring's latencies are those of NCCL's tuner of today, and each of Horovod's many all-reduces pays them; the "
+    "speed of one rank is interpolated."
+)
 # Horovod in 2017 had no response cache, cycles of 5 ms and buffers of 64 MiB
 _OLD = (("cycle_ms", 5.0), ("fusion_mib", 64.0), ("cache_capacity", 0))
 
@@ -66,10 +70,7 @@ def _pascal(
         samples_per_second=samples_per_second,
         speed_source=f"{speed}{_TENSORFLOW}",
         options=_OLD,
-        doubt="The ring's latencies are those of NCCL's tuner of today, paid by each of Horovod's many all-reduces; and "
-        "the speed of one rank is interpolated."
-        if depth == 101
-        else "",
+        doubt=_RINGS_OF_TODAY if depth == 101 else "",
         assumed="P100 over PCIe; float32; rings only, no response cache, 5 ms cycles, 64 MiB buffers (2017)",
     )
 
