@@ -12,10 +12,9 @@ import torch
 from PIL import Image
 from test_viewer_routes import page_mask
 from test_viewer_state import full_disk
-from viewer_parts import digits, page_of
+from viewer_parts import digits, make_kept, page_of
 
 from bigbatch import datasets, filters, parts
-from bigbatch.filters._commands import filter_dataset
 
 COUNT, COLOURS = 24, 3
 
@@ -31,10 +30,8 @@ def pictures(tmp_path):
             pixels = random.integers(0, 256, (20 + index, 90 - index, COLOURS), np.uint8)
             Image.fromarray(pixels).save(path)
     np.save(tmp_path / "features.npy", random.normal(size=(COUNT, 4)).astype(np.float32))
-    settings = ["reducer=none", "components=2", "min_samples=3", "drop=0.25", f"dataset.folder={tmp_path / 'set'}"]
-    out = tmp_path / "kept.npz"
-    filter_dataset("imagefolder", out=out, network=str(tmp_path / "features.npy"), settings=settings, quiet=True)
-    return out
+    options = {"min_samples": 3, "drop": 0.25, "dataset.folder": tmp_path / "set"}
+    return make_kept(tmp_path / "kept.npz", "imagefolder", str(tmp_path / "features.npy"), **options)
 
 
 def test_overrides_and_settings_rebuild_bit_for_bit(kept):
@@ -183,3 +180,31 @@ def test_without_its_dataset_the_page_says_why_there_are_no_images(pictures, tmp
     (tmp_path / "set" / "train" / "class 0" / "00.png").unlink()
     with page_of(pictures) as page:
         assert any("another hash" in note for note in page.about()["notes"])
+
+
+def own_kept(tmp_path, kind):
+    features = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    np.save(tmp_path / "features.npy", features)
+    options = {"drop": 0.25, "dataset.kind": kind}
+    return make_kept(tmp_path / "kept.npz", "viewer_parts:own_dataset", str(tmp_path / "features.npy"), **options)
+
+
+def test_pictures_without_files_are_copied_as_numbered_files(tmp_path):
+    with page_of(own_kept(tmp_path, "drawn")) as page:
+        assert np.asarray(Image.open(io.BytesIO(page.get("0/image/31").content))).max() == 31
+        mask = page_mask(page)
+        (copy,) = page.exported("copy")
+    found = {path.relative_to(copy).as_posix() for path in copy.rglob("*.png")}
+    # by number: this dataset's classes are called 'even/' and '..'
+    assert found == {f"train/{sample % 2:05d}/{sample:08d}.png" for sample in np.flatnonzero(mask)}
+
+
+def test_samples_of_ones_own_are_shown_as_they_are_fetched(tmp_path):
+    with page_of(own_kept(tmp_path, "numbers")) as page:
+        shown_pixels = np.asarray(Image.open(io.BytesIO(page.get("0/image/3").content)))
+        assert np.array_equal(
+            shown_pixels, (np.linspace(0, 1, 12, dtype=np.float32) * 255).astype(np.uint8).reshape(3, 4)
+        )
+        answer = page.post("0/export", {"kind": "copy"})
+        assert answer.status_code == 422
+        assert "nothing to copy" in answer.json()["problem"]

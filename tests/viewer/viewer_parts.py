@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from bigbatch import datasets, parts
+from bigbatch.datasets._decode import Decoding, LazyImages
 from bigbatch.filters._commands import filter_dataset
 from bigbatch.viewer import app, server
 from bigbatch.viewer.changes import Changes
@@ -46,10 +48,45 @@ def digits() -> datasets.Dataset:
     return datasets.load(parts.configure("datasets", "digits"))
 
 
-def make_kept(out: Path, **options: Any) -> Path:
+class Drawn(LazyImages):
+    """Pictures without files: sample i is a square of the grey i."""
+
+    def open(self, sample: int) -> Image.Image:
+        return Image.new("RGB", (10, 10), (sample,) * 3)
+
+    def describe(self, sample: int) -> str:
+        return f"square {sample}"
+
+
+class Numbers:
+    """Samples of somebody's own: nothing but what the contract asks for."""
+
+    lazy, sequential = False, False
+
+    def __init__(self, labels: Tensor) -> None:
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        ramp = torch.linspace(-1, 1, 12).reshape(1, 3, 4)
+        return ramp * (1 + indices.float())[:, None, None, None], self.labels[indices]
+
+
+def own_dataset(kind: str) -> datasets.Dataset:
+    """A user's dataset, as `viewer_parts:own_dataset`."""
+    labels = torch.arange(40) % 2
+    decoding = Decoding(8, 8, "none", False, (0.0,) * 3, (1.0,) * 3)
+    samples = Drawn(labels, decoding, 0) if kind == "drawn" else Numbers(labels)
+    shape = (3, 8, 8) if kind == "drawn" else (1, 3, 4)
+    return datasets.Dataset(samples, samples, ("even/", ".."), shape, kind)
+
+
+def make_kept(out: Path, dataset: str = "digits", network: str = "viewer_parts:Net", **options: Any) -> Path:
     """By the real filter."""
     settings = [f"{name}={value}" for name, value in (FLAT | options).items()]
-    filter_dataset("digits", out=out, network="viewer_parts:Net", settings=settings, quiet=True)
+    filter_dataset(dataset, out=out, network=network, settings=settings, quiet=True)
     return out
 
 
