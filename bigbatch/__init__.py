@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bigbatch.advice import advise
     from bigbatch.run import Run
     from bigbatch.training import train
+    from bigbatch.viewer.server import view
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "train"]
+__all__ = ["Run", "__version__", "advise", "train", "view"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,8 +21,16 @@ def __getattr__(name: str) -> Any:
         from bigbatch.run import Run
 
         return Run
+    if name == "advise":
+        from bigbatch.advice import advise
+
+        return advise
     if name == "train":
         from bigbatch.training import train
 
         return train
+    if name == "view":
+        from bigbatch.viewer.server import view
+
+        return view
     raise AttributeError(f"module 'bigbatch' has no attribute '{name}'")

@@ -29,6 +29,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 LINES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX*"
 FADED = "#767676"
+_MOST_LABELS_INSIDE = 4  # a longer legend would hide what it explains
 
 _STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -83,14 +84,14 @@ class Chart:
         with matplotlib.rc_context(_STYLE):
             self.figure = matplotlib.figure.Figure(figsize=self.size_inches, layout="constrained")
             self.axes = self.figure.add_subplot()
-            self.axes.set(title=self.title, xlabel=self.x, ylabel=self.y)
+            self.axes.set(title=_literal(self.title), xlabel=_literal(self.x), ylabel=_literal(self.y))
             if self.log_x:
                 self.axes.set_xscale("log", base=2)
                 self.axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: plain(value)))
             if self.log_y:
                 self.axes.set_yscale("log")
             if self.scale:
-                self.figure.supxlabel(self.scale, fontsize=7, color=FADED, x=0.99, ha="right")
+                self.figure.supxlabel(_literal(self.scale), fontsize=7, color=FADED, x=0.99, ha="right")
 
     def line(
         self,
@@ -117,7 +118,7 @@ class Chart:
             self.axes.plot(
                 xs,
                 means,
-                label=named,
+                label=_literal(named),
                 color=COLOURS[index % len(COLOURS)],
                 linestyle="--" if dashed else LINES[index // len(COLOURS) % len(LINES)],
                 marker=MARKERS[index % len(MARKERS)] if markers else "",
@@ -148,7 +149,7 @@ class Chart:
                 linestyle="",
                 marker=MARKERS[index % len(MARKERS)],
                 color=COLOURS[index % len(COLOURS)],
-                label=label,
+                label=_literal(label),
             )
         self.rows += [{"series": label, self.x: a, self.y: b} for a, b in zip(xs, ys, strict=True)]
 
@@ -157,7 +158,7 @@ class Chart:
         with _matplotlib().rc_context(_STYLE):
             self.axes.axvline(x, color=FADED, linestyle=":", linewidth=1.2)
             self.axes.annotate(
-                label,
+                _literal(label),
                 (x, 1),
                 xycoords=("data", "axes fraction"),
                 xytext=(3, -3),
@@ -174,7 +175,7 @@ class Chart:
         with _matplotlib().rc_context(_STYLE):
             self.axes.axhline(y, color=FADED, linestyle=":", linewidth=1.2)
             self.axes.annotate(
-                label,
+                _literal(label),
                 (1, y),
                 xycoords=("axes fraction", "data"),
                 xytext=(-3, 3),
@@ -213,7 +214,12 @@ class Chart:
 
     def _write(self, target: Any, kind: str) -> None:
         with _matplotlib().rc_context(_STYLE):
-            if self.axes.get_legend_handles_labels()[0]:
+            lines, labels = self.axes.get_legend_handles_labels()
+            for earlier in list(self.figure.legends):
+                earlier.remove()
+            if len(lines) > _MOST_LABELS_INSIDE:
+                self.figure.legend(lines, labels, loc="outside right upper")
+            elif lines:
                 self.axes.legend()
             self.figure.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
@@ -221,6 +227,11 @@ class Chart:
 def plain(value: float) -> str:
     """1,024 rather than 2¹⁰."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _literal(text: str) -> str:
+    """A dollar is a dollar: matplotlib would take what is between two of them for mathematics."""
+    return text.replace("$", r"\$")
 
 
 def _finite(value: float | None) -> bool:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,62 @@ def _torchrun(
 def _wait_for_ranks(
     folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, quiet: bool, track: Sequence[str]
 ) -> int:
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}"),
-        *("-m", "bigbatch", "resume", str(folder.path), "--checkpoint-minutes", str(checkpoint_minutes)),
+    asked = False
+
+    def pass_on(process: subprocess.Popen[bytes], number: int) -> None:
+        """The first signal goes to a rank, whose wish to stop is everybody's; the next ends torchrun."""
+        nonlocal asked
+        trainer = folder.trainer_pid()
+        if trainer is None or asked:
+            process.terminate()
+        else:
+            os.kill(trainer, signal.SIGTERM)
+        asked = True
+
+    arguments = [
+        *("resume", str(folder.path), "--checkpoint-minutes", str(checkpoint_minutes)),
         *(("--data-dir", str(data_dir)) if data_dir else ()),
         *(("--quiet",) if quiet else ()),
         *(f"--track={name}" for name in track),
+    ]
+    _, sentences = _ranks_of(arguments, ranks, pass_on)
+    if folder.status == "failed" and sentences:
+        raise Problem("; ".join(sentences))
+    for sentence in sentences:
+        print(f"bigbatch: {sentence}", file=sys.stderr)
+    return {"done": DONE, "diverged": DIVERGED, "stopped": STOPPED}.get(folder.status or "", BROKEN)
+
+
+def command_on_ranks(arguments: Sequence[str], ranks: int) -> int:
+    """`bigbatch ARGUMENTS` on several ranks, for commands that are no run. Ctrl-C and SIGTERM end all of them."""
+    received: list[int] = []
+
+    def end(process: subprocess.Popen[bytes], number: int) -> None:
+        received.append(number)
+        process.terminate()
+
+    code, sentences = _ranks_of(arguments, ranks, end)
+    if received:
+        if signal.SIGINT in received:
+            raise KeyboardInterrupt
+        return 128 + received[0]
+    if sentences:
+        raise Problem("; ".join(sentences))
+    if code != 0:
+        print("bigbatch: a rank died (see above): the same command goes on from what is done", file=sys.stderr)
+    return DONE if code == 0 else BROKEN
+
+
+def _ranks_of(
+    arguments: Sequence[str], ranks: int, pass_on: Callable[[subprocess.Popen[bytes], int], None]
+) -> tuple[int, list[str]]:
+    """Start ranks under torchrun and wait: its exit code, and the sentences that ranks left, each once.
+
+    Ranks that die are started again, all together. Signals are not for this process but for `pass_on`.
+    """
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}", "-m", "bigbatch", *arguments),
     ]
     with tempfile.TemporaryDirectory() as post_box:
         environment = os.environ | {
@@ -119,32 +168,12 @@ def _wait_for_ranks(
         }
         # in a session of its own, so that Ctrl-C reaches the ranks through us alone and torchrun ends without a fuss
         with subprocess.Popen(command, env=environment, start_new_session=True) as process:
-            _wait(process, folder)
-        sentences = {path.read_text() for path in Path(post_box).iterdir()}
-    if folder.status == "failed" and sentences:
-        raise Problem("; ".join(sorted(sentences)))
-    for sentence in sorted(sentences):
-        print(f"bigbatch: {sentence}", file=sys.stderr)
-    return {"done": DONE, "diverged": DIVERGED, "stopped": STOPPED}.get(folder.status or "", BROKEN)
-
-
-def _wait(process: subprocess.Popen[bytes], folder: Folder) -> None:
-    """The first SIGTERM or Ctrl-C is passed to a rank, whose wish to stop is everybody's; the next ends torchrun."""
-    asked = False
-
-    def pass_on(number: int, frame: object) -> None:
-        nonlocal asked
-        trainer = folder.trainer_pid()
-        if trainer is None or asked:
-            process.terminate()
-        else:
-            os.kill(trainer, signal.SIGTERM)
-        asked = True
-
-    previous = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    process.wait()
-    for number, handler in previous.items():
-        signal.signal(number, handler)
+            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+            previous = {number: signal.signal(number, lambda got, _: pass_on(process, got)) for number in numbers}
+            code = process.wait()
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        return code, sorted({path.read_text() for path in Path(post_box).iterdir()})
 
 
 def posted(sentence: str) -> bool:

@@ -34,7 +34,7 @@ def choose(local_batch: int, seconds_for: Callable[[int], float]) -> int:
     grown_bytes = 0
     for candidate in _ladder(local_batch):
         # activations grow with the micro-batch: the next rung about doubles what the last one added
-        if 2 * grown_bytes > 0.9 * _available_bytes() or time.perf_counter() - started > _SECONDS:
+        if 2 * grown_bytes > 0.9 * available_bytes() or time.perf_counter() - started > _SECONDS:
             break
         held_bytes = peak_rss_bytes()
         try:
@@ -78,12 +78,21 @@ def _ladder(local_batch: int) -> list[int]:
     return [*rungs, local_batch]
 
 
-def _available_bytes() -> float:
+def available_bytes() -> float:
+    """Main memory that is free for this process: the machine's, or what a container is allowed if that is less."""
+    found = [float("inf")]
     try:
         with open("/proc/meminfo", encoding="utf-8") as lines:
-            return next(int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable"))
+            found.append(next(int(line.split()[1]) * 1024.0 for line in lines if line.startswith("MemAvailable")))
     except (OSError, StopIteration):
-        return float("inf")
+        pass
+    try:
+        group = Path("/sys/fs/cgroup")
+        allowed, used = (float((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(max(0.0, allowed - used))
+    except (OSError, ValueError):  # no such file, or "max": not limited
+        pass
+    return min(found)
 
 
 def peak_rss_bytes() -> int:

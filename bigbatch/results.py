@@ -80,7 +80,7 @@ class Folder:
     # -- metrics
 
     def metrics(self) -> list[dict[str, Any]]:
-        return list(_rows(self.path / "metrics.jsonl"))
+        return list(rows(self.path / "metrics.jsonl"))
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Drop the rows after a step (they will be made again) and give back the rest."""
@@ -170,7 +170,7 @@ class Folder:
         return None
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def rows(path: Path) -> Iterator[dict[str, Any]]:
     """All rows. A kill may have cut the last line short; any other that cannot be read is somebody else's doing."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):

@@ -7,7 +7,6 @@ import pytest
 from small import bigbatch
 
 from bigbatch import parts
-from bigbatch.results import Folder
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list", "optim"], ["list"]])
@@ -67,15 +66,6 @@ def test_a_recipe_of_ones_own_in_the_folder_at_hand(tmp_path, monkeypatch):
     assert folder.name.startswith("mine-")
     again = bigbatch("train", "mine:small").stdout
     assert "finished before; --fresh runs it again" in again
-
-
-def test_the_demo_shows_both_accuracies(tmp_path):
-    text = bigbatch("demo", "--runs-dir", tmp_path, "--quiet").stdout
-    assert "16" in text
-    assert "512" in text
-    accuracies = [Folder(folder).summary()["test_accuracy"] for folder in tmp_path.iterdir()]
-    assert len(accuracies) == 2
-    assert all(f"{100 * accuracy:.1f} %" in text for accuracy in accuracies)
 
 
 def test_quiet_prints_the_result_alone(tmp_path):

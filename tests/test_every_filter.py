@@ -45,9 +45,7 @@ def other(tmp_path_factory, dataset):
     mask[(dataset.train.labels == 3) & (torch.arange(500) > 250)] = False
     config = parts.configure("filters", "random")
     kept = Kept(torch.zeros(500), mask)
-    manifest = _manifest.describe(kept, dataset, parts.configure("datasets", "digits"), config)
-    _manifest.save(path, kept, dataset.train.labels, manifest)
-    return path
+    return _manifest.save(path, _manifest.result_of(kept, dataset, parts.configure("datasets", "digits"), config)).path
 
 
 def config_of(name, other, **options):
@@ -71,8 +69,9 @@ def test_score_mask_and_info_have_one_value_a_sample_and_survive_a_file(name, da
     left = torch.bincount(dataset.train.labels[kept.mask], minlength=10)
     assert (left > 0).all()
     config = config_of(name, other)
-    manifest = _manifest.describe(kept, dataset, parts.configure("datasets", "digits"), config)
-    _manifest.save(tmp_path / "kept.npz", kept, dataset.train.labels, manifest)
+    _manifest.save(
+        tmp_path / "kept.npz", _manifest.result_of(kept, dataset, parts.configure("datasets", "digits"), config)
+    )
     read = _manifest.load(tmp_path / "kept.npz", dataset)
     assert torch.equal(read.mask, kept.mask)
     assert torch.equal(read.score, kept.score)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from bigbatch.commands._options import DONE, DataDir, Quiet, RunsDir, Settings
+from bigbatch.commands._options import DONE, DataDir, Quiet, Ranks, RunsDir, Settings
 from bigbatch.errors import Problem
 
 command = App(name="filter", help="Drop the training samples that a trained network finds no place for.")
@@ -35,6 +35,7 @@ def filter_dataset(
     by: Annotated[str, Parameter(help="another filter than 'network': see 'bigbatch list filters'")] = "network",
     settings: FilterSettings = None,
     rounds: Annotated[int, Parameter(help="filter, train on what is left, filter again ...")] = 1,
+    ranks: Ranks = 1,
     tune: Annotated[
         bool, Parameter(negative="", help="search the filter's options by what --recipe learns at --global-batch")
     ] = False,
@@ -49,39 +50,46 @@ def filter_dataset(
 
     `bigbatch train RECIPE --set filter=kept.npz` trains on the result.
     """
-    from bigbatch.filters import _commands
-
+    if ranks < 1:
+        raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
+    common: dict[str, Any] = {
+        "network": network,
+        "settings": settings or [],
+        "runs_dir": runs_dir,
+        "data_dir": data_dir,
+        "quiet": quiet,
+    }
     if tune:
         if network is None or recipe is None or global_batch is None:
             raise Problem("--tune needs --network, --recipe and --global-batch: give all three")
+        if by != "network" or rounds != 1 or ranks != 1:
+            raise Problem(
+                "--tune searches one round of the filter 'network' in one process: leave out --by, --rounds and --ranks"
+            )
         out = out or Path("tuned.json")
-        found = _commands.tune(
-            dataset,
-            network=network,
-            recipe=recipe,
-            global_batch=global_batch,
-            out=out,
-            trials=trials,
-            settings=settings or [],
-            runs_dir=runs_dir,
-            data_dir=data_dir,
-            quiet=quiet,
-        )
+        from bigbatch.filters import _commands
+
+        found = _commands.tune(dataset, out=out, recipe=recipe, global_batch=global_batch, trials=trials, **common)
         print(f"{out}: {found['best']}")
         return DONE
     if recipe is not None or global_batch is not None:
         raise Problem("--recipe and --global-batch are for --tune: add it, or leave them out")
-    _commands.filter_dataset(
-        dataset,
-        out=out or Path("kept.npz"),
-        network=network,
-        filter_name=by,
-        settings=settings or [],
-        rounds=rounds,
-        runs_dir=runs_dir,
-        data_dir=data_dir,
-        quiet=quiet,
-    )
+    out = out or Path("kept.npz")
+    from bigbatch.engines import ranks_started
+    from bigbatch.filters import _commands
+    from bigbatch.launch import command_on_ranks
+
+    if ranks > 1 and ranks_started() == 1:
+        _commands.refuse_bad_target(out, "kept.npz")
+        arguments = [
+            *("filter", dataset, "--out", str(out), "--by", by, "--rounds", str(rounds), "--runs-dir", str(runs_dir)),
+            *(("--network", network) if network else ()),
+            *(("--data-dir", str(data_dir)) if data_dir else ()),
+            *(f"--set={setting}" for setting in settings or []),
+            *(("--quiet",) if quiet else ()),
+        ]
+        return command_on_ranks(arguments, ranks)
+    _commands.filter_dataset(dataset, out=out, filter_name=by, rounds=rounds, **common)
     return DONE
 
 

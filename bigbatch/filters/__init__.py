@@ -2,6 +2,9 @@
 
 `network` names a function here and a file of this folder: the file is imported first, so that a later import of it
 cannot put the module in the function's place.
+
+A result of the network filter can be decided again without its network: `eps_star`, `decide_eps`, `mask_at` and
+`cluster_labels` are its last station, `decide_again` and `save` make another whole result of it.
 """
 
 from __future__ import annotations
@@ -11,11 +14,31 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
+from bigbatch.filters._again import decide_again
+from bigbatch.filters._decide import cluster_labels, decide_eps, eps_star, mask_at
 from bigbatch.filters._kept import Kept
-from bigbatch.filters._manifest import load, override, rebuild
-from bigbatch.filters.network import network
+from bigbatch.filters._manifest import Saved, keep, load, override, result_of, save
+from bigbatch.filters._rebuild import rebuild
+from bigbatch.filters.network import decided, network
 
-__all__ = ["Kept", "kept_indices", "load", "network", "override", "rebuild"]
+__all__ = [
+    "Kept",
+    "Saved",
+    "cluster_labels",
+    "decide_again",
+    "decide_eps",
+    "decided",
+    "eps_star",
+    "keep",
+    "kept_indices",
+    "load",
+    "mask_at",
+    "network",
+    "override",
+    "rebuild",
+    "result_of",
+    "save",
+]
 
 
 def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None:
@@ -24,7 +47,7 @@ def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None
         return None
     if dataset.task == "language":
         raise Problem(f"filter '{config.name}' chooses samples, but text is one stream: use --set filter=null")
-    kept: Kept = parts.find("filters", config.name).keep(dataset, config)
+    kept = keep(dataset, config)
     if not bool(kept.mask.any()):
         raise Problem(f"filter '{config.name}' drops every training sample: loosen it")
     return kept.mask.nonzero().squeeze(1)

@@ -7,6 +7,7 @@ $XDG_CACHE_HOME/bigbatch/filters and may be deleted at any time.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from bigbatch.errors import Problem
 
@@ -40,7 +41,15 @@ def below(root: Path) -> Iterator[None]:
 def folder(station: str) -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = (_root.get() or home / "bigbatch" / "filters") / station
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise Problem(
+            f"the cache {path} cannot be made or written to ({error.strerror}): "
+            "set XDG_CACHE_HOME to a folder where you may write"
+        ) from error
     return path
 
 
@@ -71,11 +80,12 @@ def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) 
     return made
 
 
-def empty_npy(path: Path, dtype: str, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+def empty_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """A memory-mapped array of zeros whose disk space is there: writing to a full disk would kill the process."""
-    array = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
-    size = path.stat().st_size
+    size = int(np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64))
     try:
+        array = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
+        size = path.stat().st_size
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:

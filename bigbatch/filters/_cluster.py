@@ -13,11 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bigbatch.filters._library import library
 
 _TREE_DIMENSIONS = 15  # above, a tree looks at every point anyway; scikit-learn draws the line here too
+_BLOCK_BYTES = 64 << 20
 
 Floats = NDArray[np.float64]
 
@@ -44,11 +46,26 @@ def eps_star_for_each(points: NDArray[Any], most_samples: int) -> Floats:
 
 
 def labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int64]:
-    """The cluster of each point, -1 for noise: scikit-learn's DBSCAN."""
+    """The cluster of each point, -1 for noise: scikit-learn's DBSCAN, but for noise itself, where eps* has the word.
+
+    A quantile of eps* is some point's eps* to the last bit, and there scikit-learn may round either way. A point that
+    it takes for noise and eps* does not goes with the nearest point that has a cluster.
+    """
     from sklearn.cluster import DBSCAN
 
+    places = _as_float64(points)
+    if places.shape[1] > _TREE_DIMENSIONS:
+        places = places - places.mean(axis=0)  # scikit-learn expands squares there, which loses digits far from zero
+    algorithm = "kd_tree" if places.shape[1] <= _TREE_DIMENSIONS else "brute"
     positive_eps = max(eps, np.nextafter(0, 1))  # duplicates alone give an eps of zero, which scikit-learn refuses
-    return DBSCAN(eps=positive_eps, min_samples=min_samples).fit_predict(np.asarray(points, np.float64))
+    found = DBSCAN(eps=positive_eps, min_samples=min_samples, algorithm=algorithm).fit_predict(places)
+    noise = eps < eps_star(points, min_samples)
+    found[noise] = -1
+    for stray in np.flatnonzero(~noise & (found == -1)):
+        distances = np.square(places - places[stray]).sum(axis=1)
+        placed = np.flatnonzero(found >= 0)
+        found[stray] = found[placed[distances[placed].argmin()]] if len(placed) else 0
+    return found
 
 
 def eps_that_drops(eps_star: Floats, count: int) -> float:
@@ -79,16 +96,25 @@ def _nearest(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
         tree = library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
         neighbours = tree.query(points, k=np.arange(1, count + 1))[1]
     else:
-        from sklearn.neighbors import NearestNeighbors
-
-        search = NearestNeighbors(n_neighbors=count, algorithm="brute").fit(points)
-        neighbours = search.kneighbors(points, return_distance=False)
+        neighbours = _nearest_of_all(points, count)
     squared = np.zeros(neighbours.shape)
     for column in range(points.shape[1]):  # coordinate by coordinate: no [points, count, dimensions] array
         values = points[:, column]
         squared += np.square(values[neighbours] - values[:, None])
     order = np.argsort(squared, axis=1, kind="stable")  # the tree's own rounding may have swapped near ties
     return np.take_along_axis(neighbours, order, 1), np.take_along_axis(squared, order, 1)
+
+
+def _nearest_of_all(points: Floats, count: int) -> NDArray[np.int64]:
+    """By the differences themselves: |x|² + |y|² - 2xy is faster, but loses the digits that duplicates and points far
+    from the origin are told apart by."""
+    everything = torch.from_numpy(points)
+    rows = max(1, _BLOCK_BYTES // (8 * len(points)))
+    found = []
+    for block in everything.split(rows):
+        distances = torch.cdist(block, everything, compute_mode="donot_use_mm_for_euclid_dist")
+        found.append(distances.topk(count, largest=False).indices)
+    return torch.cat(found).numpy()
 
 
 def _reachable(neighbours: NDArray[np.int64], squared: Floats) -> Floats:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bigbatch import parts
+from bigbatch import parts, whole
 from bigbatch.engines import ranks_started
 from bigbatch.errors import Problem
 from bigbatch.filters import _compare, _table
@@ -38,8 +39,7 @@ def filter_dataset(
     mypkg.mod:Class, or a file of features. Settings are the filter's options, and the dataset's as dataset.NAME=VALUE.
     """
     out = Path(out)
-    if out.suffix != ".npz":
-        raise Problem(f"--out {out} has to end in .npz: use --out {out.with_suffix('.npz')}")
+    refuse_bad_target(out, "kept.npz")
     loud = not quiet and _first_rank()
     with shown(loud):
         folder = _trained_first(network, runs_dir, data_dir, quiet) if network else None
@@ -146,8 +146,7 @@ def tune(
     Accuracy is that on training samples that are held out. Writes the best options and every trial to `out` (.json).
     """
     out = Path(out)
-    if out.suffix != ".json":
-        raise Problem(f"--out {out} has to end in .json: use --out {out.with_suffix('.json')}")
+    refuse_bad_target(out, "tuned.json")
     if trials < 1 or seeds < 1:
         raise Problem(f"--trials {trials} and --seeds {seeds} have to be 1 or more")
     from bigbatch.recipes import described
@@ -159,8 +158,22 @@ def tune(
         found = searched(config, dataset_config, run, trials, seeds, seed, runs_dir, data_dir, held_out)
     found = {"dataset": dataset_config.model_dump(mode="json"), "network": network, "recipe": recipe} | found
     found |= {"global_batch": global_batch}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.tmp")
-    temporary.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(out)
+    whole.write_text(out, json.dumps(found, indent=2) + "\n")
     return found
+
+
+def refuse_bad_target(out: Path, usual_name: str) -> None:
+    """Before anything is computed: a place that cannot be written to would cost an hour of t-SNE."""
+    suffix = Path(usual_name).suffix
+    if out.is_dir():
+        raise Problem(f"--out {out} is a folder: name a file in it, like --out {out / usual_name}")
+    if out.suffix != suffix:
+        raise Problem(f"--out {out} has to end in {suffix}: use --out {out.with_suffix(suffix)}")
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Problem(
+            f"--out {out} cannot be written, as {folder} takes no files ({error.strerror}): choose another folder"
+        ) from error

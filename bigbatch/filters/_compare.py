@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,14 @@ def trained(row: Row, path: Path, run: Run, seeds: int, runs_dir: Path, data_dir
     for seed in range(seeds):
         fields = run.model_dump(mode="json") | {"filter": str(path), "seed": seed}
         summary = train(Run(**fields), runs_dir=runs_dir, data_dir=data_dir)
-        steps = summary["steps"]
+        steps = max(steps, summary["steps"])  # a diverged run takes fewer
         if summary["diverged_at_step"] is None:
             accuracies.append(summary["test_accuracy"])
+            say(f"{row.name}, seed {seed}: {100 * summary['test_accuracy']:.2f} %")
         else:
             diverged += 1
-        say(
-            f"{row.name}, seed {seed}: {100 * summary['test_accuracy']:.2f} %" if accuracies else f"{row.name} diverged"
-        )
-    return Row(row.name, row.counts, row.jaccard_dropped, row.jaccard_kept, accuracies, diverged, steps)
+            say(f"{row.name}, seed {seed}: diverged at step {summary['diverged_at_step']}")
+    return replace(row, accuracies=accuracies, diverged=diverged, steps=steps)
 
 
 def accuracy(values: list[float], diverged: int) -> str:

@@ -26,7 +26,8 @@ def library(module: str, wanted_by: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = PACKAGES[module.partition(".")[0]]
+        name = module.partition(".")[0]
+        package = PACKAGES.get(name, name)
         raise Problem(
             f"{wanted_by} needs {package}, which cannot be imported ({error}): pip install {package}"
         ) from error

@@ -1,15 +1,15 @@
 """The result of a filter as one file: kept.npz, with a manifest in it and beside it that says how to make it again.
 
-The .npz holds `mask`, `score`, `label`, what the filter adds (`map`, `cluster`) and the manifest as text; kept.json
+The .npz holds `mask`, `score`, `label`, what the filter adds (`map`, `cluster` ...) and the manifest as text; kept.json
 is the same text for people. A person's overrides stand in the manifest in the order they were made: the filter's
-own mask is `filter_mask`, and `mask` is what the overrides make of it.
+own mask is `filter_mask`, and `mask` is what the overrides make of it. An override's `keep` is true, false, or null
+for the filter's own word again; one that is `undone` stays in the history and counts no more.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,40 +22,55 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbatch import datasets, parts, provenance
-from bigbatch.datasets import Dataset
+from bigbatch import parts, provenance, whole
+from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._library import version
+from bigbatch.filters._size import refuse_empty_classes
 
-FORMAT = 1
+FORMAT = 2
+_RESULTS = ("after", "like")  # options that name another filter's result
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A filter's result as it was read."""
+    """A filter's result as it is in a file, or will be."""
 
     path: Path
     mask: Tensor
     score: Tensor
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, NDArray[Any]]  # `label`, `filter_mask`, and what the filter adds
     manifest: dict[str, Any]
 
     @property
     def dataset_hash(self) -> str:
         return self.manifest.get("dataset", {}).get("hash", "")
 
+    @property
+    def labels(self) -> Tensor:
+        return torch.from_numpy(self.arrays["label"])
 
-def describe(
+    @property
+    def filter_mask(self) -> Tensor:
+        """What the filter itself kept, before any override."""
+        return torch.from_numpy(self.arrays["filter_mask"])
+
+
+def keep(dataset: Dataset, config: parts.Config) -> Kept:
+    """What the filter that a config names decides."""
+    return parts.find("filters", config.name).keep(dataset, config)
+
+
+def result_of(
     kept: Kept, dataset: Dataset, dataset_config: parts.Config, config: parts.Config, lineage: Iterable[Any] = ()
-) -> dict[str, Any]:
-    """The manifest of a fresh result."""
+) -> Saved:
+    """A fresh result with its manifest; nothing is written yet."""
     about = provenance.collect()
     packages = about["packages"] | {name: version(name) for name in ("openTSNE", "scipy", "faiss-cpu")}
-    return {
+    manifest = {
         "format": FORMAT,
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "made": _now(),
         "dataset": {
             "config": dataset_config.model_dump(mode="json"),
             "hash": dataset.hash,
@@ -63,16 +78,42 @@ def describe(
             "classes": list(dataset.classes),
         },
         "filter": config.model_dump(mode="json"),
+        "masks_used": masks_used(config.model_dump(mode="json")),
         "info": kept.info,
-        "counts": counts(kept.mask, dataset.train.labels, dataset.classes),
+        "working_folder": str(Path.cwd()),  # which paths in the options are relative to
         "threads": torch.get_num_threads(),
         "packages": packages,
         "hardware": about["hardware"],
         "commit": about["commit"],
         "command": about["command"],
         "lineage": list(lineage),
-        "overrides": [],
     }
+    arrays = kept.arrays | {"label": dataset.train.labels.numpy()}
+    return with_overrides(Saved(Path(), kept.mask, kept.score, arrays, manifest), kept.mask, [])
+
+
+def masks_used(options: dict[str, Any]) -> dict[str, str]:
+    """The hash of the mask of each other result that a filter's options name."""
+    found: dict[str, str] = {}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{inner}": digest for inner, digest in masks_used(value).items()}
+        elif name in _RESULTS and value is not None:
+            found[name] = sha256(load(value).mask)
+    return found
+
+
+def with_overrides(saved: Saved, filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Saved:
+    """The result with this mask of the filter's own and what people made of it; counts and hashes follow."""
+    entries = list(overrides)
+    mask = replayed(filter_mask, entries)
+    manifest = saved.manifest | {
+        "counts": counts(mask, saved.labels, saved.manifest["dataset"]["classes"]),
+        "overrides": entries,
+        "filter_mask_hash": sha256(filter_mask),
+        "mask_hash": sha256(mask),
+    }
+    return replace(saved, mask=mask, arrays=saved.arrays | {"filter_mask": filter_mask.numpy()}, manifest=manifest)
 
 
 def counts(mask: Tensor, labels: Tensor, classes: Iterable[str]) -> dict[str, Any]:
@@ -85,42 +126,24 @@ def counts(mask: Tensor, labels: Tensor, classes: Iterable[str]) -> dict[str, An
     return {"kept": int(mask.sum()), "dropped": int((~mask).sum()), "by_class": by_class}
 
 
-def save(path: Path, kept: Kept, labels: Tensor, manifest: dict[str, Any]) -> None:
-    """The readable copy first and the result last, each under a temporary name: nobody finds half of it."""
-    _write(path, kept.mask, kept.mask, kept.score, labels, kept.arrays, manifest)
-
-
-def _write(
-    path: Path,
-    mask: Tensor,
-    filter_mask: Tensor,
-    score: Tensor,
-    labels: Tensor,
-    arrays: dict[str, NDArray[Any]],
-    manifest: dict[str, Any],
-) -> None:
+def save(path: Path | str, result: Saved) -> Saved:
+    """Write a result and its readable copy, each under a temporary name: nobody finds half of one."""
+    path = Path(path)
     if path.suffix != ".npz":
         raise Problem(f"the result {path} has to end in .npz: name it {path.with_suffix('.npz')}")
+    from_here = os.path.relpath(result.manifest["working_folder"], path.absolute().parent)
+    manifest = result.manifest | {"working_folder_from_here": from_here}
     text = json.dumps(manifest, indent=2, allow_nan=False)
-    content = arrays | {
-        "mask": mask.numpy(),
-        "filter_mask": filter_mask.numpy(),
-        "score": score.numpy(),
-        "label": labels.numpy(),
-        "dataset_hash": np.array(manifest["dataset"]["hash"]),
+    content = result.arrays | {
+        "mask": result.mask.numpy(),
+        "score": result.score.numpy(),
+        "dataset_hash": np.array(result.dataset_hash),
         "manifest": np.array(text),
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.stem}.json.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text + "\n", encoding="utf-8")
-            _cache.write_npz(path, content)
-            temporary.replace(path.with_suffix(".json"))
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise Problem(f"{path} could not be written ({error.strerror}): free space there, or choose another") from error
+    with whole.file(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **content)
+    whole.write_text(path.with_suffix(".json"), text + "\n")
+    return replace(result, path=path, manifest=manifest)
 
 
 def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
@@ -142,76 +165,28 @@ def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
     return Saved(Path(path), mask, score, arrays, manifest)
 
 
-def override(saved: Saved, samples: Iterable[int], *, keep: bool, reason: str) -> Saved:
-    """A person's word over the filter's, written into the file and its history."""
+def override(saved: Saved, samples: Iterable[int], *, keep: bool | None, reason: str) -> Saved:
+    """A person's word over the filter's (None: the filter's own again), written into the file and its history."""
     if not saved.manifest:
         raise Problem(f"filter file {saved.path} has no manifest to note an override in: make it again")
     chosen = sorted({int(sample) for sample in samples})
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
         raise Problem(f"samples are numbered 0 to {len(saved.mask) - 1}, got {chosen[0]} to {chosen[-1]}: check them")
-    entry = {
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "samples": chosen,
-        "keep": keep,
-        "reason": reason,
-    }
-    manifest = saved.manifest | {"overrides": [*saved.manifest["overrides"], entry]}
-    labels = torch.from_numpy(saved.arrays["label"])
-    filter_mask = torch.from_numpy(saved.arrays["filter_mask"])
-    mask = replayed(filter_mask, manifest["overrides"])
-    manifest["counts"] = counts(mask, labels, manifest["dataset"]["classes"])
-    own = {name: array for name, array in saved.arrays.items() if name not in ("label", "filter_mask")}
-    _write(saved.path, mask, filter_mask, saved.score, labels, own, manifest)
-    return replace(saved, mask=mask, manifest=manifest)
+    entry = {"at": _now(), "samples": chosen, "keep": keep, "reason": reason}
+    result = with_overrides(saved, saved.filter_mask, [*saved.manifest["overrides"], entry])
+    classes = saved.manifest["dataset"]["classes"]
+    refuse_empty_classes(result.mask, result.labels, classes, "this override", "leave some of its samples in")
+    return save(saved.path, result)
 
 
 def replayed(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Tensor:
     mask = filter_mask.clone()
     for entry in overrides:
-        mask[torch.tensor(entry["samples"], dtype=torch.int64)] = entry["keep"]
+        if not entry.get("undone"):
+            samples = torch.tensor(entry["samples"], dtype=torch.int64)
+            mask[samples] = filter_mask[samples] if entry["keep"] is None else entry["keep"]
     return mask
 
 
-def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
-    """Make the result of a manifest again, from the data and the network alone: nothing is taken from the cache.
-
-    Takes a kept.npz or its .json. The same number of threads is used, since sums depend on it.
-    """
-    manifest = _read_manifest(Path(path))
-    dataset = datasets.load(parts.configure("datasets", manifest["dataset"]["config"]), data_dir)
-    if dataset.hash != manifest["dataset"]["hash"]:
-        raise Problem(
-            f"{path} was made for another dataset (hash {manifest['dataset']['hash'][:10]}, "
-            f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
-        )
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(manifest["threads"])
-        with tempfile.TemporaryDirectory() as empty, _cache.below(Path(empty)):
-            kept = keep(dataset, parts.configure("filters", manifest["filter"]))
-    finally:
-        torch.set_num_threads(threads)
-    hashes = [about.get("network", {}).get("hash") for about in (manifest["info"], kept.info)]
-    if hashes[0] != hashes[1]:
-        raise Problem(
-            f"the network of {path} has changed since (hash {str(hashes[0])[:10]}, now {str(hashes[1])[:10]}): "
-            "restore the one it was made with"
-        )
-    return replace(kept, mask=replayed(kept.mask, manifest["overrides"]))
-
-
-def keep(dataset: Dataset, config: parts.Config) -> Kept:
-    return parts.find("filters", config.name).keep(dataset, config)
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    if path.suffix != ".json":
-        manifest = load(path).manifest
-    else:
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
-    if manifest.get("format") != FORMAT:
-        raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
-    return manifest
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

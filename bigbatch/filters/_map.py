@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbatch.errors import Problem
+from bigbatch.errors import Notice, Problem
 from bigbatch.filters._library import library
 from bigbatch.filters._neighbours import nearest
 from bigbatch.filters._progress import station
@@ -19,6 +22,7 @@ MOST_EXACT_NEIGHBOURS = 200_000  # points; the exact search grows with their squ
 _FEWEST_FOR_FFT = 5_000  # points: below, the grid of the FFT costs more than Barnes and Hut's tree
 _EARLY_ITERATIONS = 250
 _ITERATIONS_BETWEEN_REPORTS = 25
+_NO_NEWS = ("random state is set", "Running NN Backend")
 
 Points = NDArray[np.float32]
 
@@ -36,9 +40,16 @@ def place(points: Points, reducer: Reducer, *, perplexity: float, iterations: in
             f"perplexity {perplexity:g} looks at {needed - 1} neighbours but there are {len(points)} samples: "
             f"use perplexity={max(1, (len(points) - 1) // 3)} or less, or reducer=none"
         )
-    if reducer == "tsne":
-        return _tsne(points, perplexity, iterations, seed, jobs)
-    return (_umap if reducer == "umap" else _pacmap)(points, perplexity, seed, jobs)
+    try:
+        if reducer == "tsne":
+            return _tsne(points, perplexity, iterations, seed, jobs)
+        return _umap(points, perplexity, seed) if reducer == "umap" else _pacmap(points, seed)
+    except (ValueError, TypeError, IndexError, ArithmeticError, RuntimeError) as error:
+        reason = (str(error) or type(error).__name__).partition("\n")[0]
+        raise Problem(
+            f"reducer '{reducer}' makes no map with perplexity={perplexity:g} and seed={seed} ({reason}): "
+            "use others, or reducer=none"
+        ) from error
 
 
 def packages(reducer: Reducer) -> list[str]:
@@ -89,7 +100,7 @@ def _first_two(points: Points) -> NDArray[np.float64]:
     return start / max(start[:, 0].std() * 1e4, np.finfo(np.float64).tiny)
 
 
-def _umap(points: Points, perplexity: float, seed: int, jobs: int) -> Points:
+def _umap(points: Points, perplexity: float, seed: int) -> Points:
     umap = library("umap", "reducer 'umap'")
     with station("UMAP", 1) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the single job that a seed asks for
@@ -99,11 +110,34 @@ def _umap(points: Points, perplexity: float, seed: int, jobs: int) -> Points:
     return placed
 
 
-def _pacmap(points: Points, perplexity: float, seed: int, jobs: int) -> Points:
-    pacmap = library("pacmap", "reducer 'pacmap'")
-    with station("PaCMAP", 1) as advance, warnings.catch_warnings():
+def _pacmap(points: Points, seed: int) -> Points:
+    """With its own 10 neighbours: it takes no perplexity."""
+    with station("PaCMAP", 1) as advance, warnings.catch_warnings(), _noticed("pacmap"):
         warnings.simplefilter("ignore")
+        warnings.simplefilter("default", Notice)
+        pacmap = library("pacmap", "reducer 'pacmap'")
         reducer = pacmap.PaCMAP(n_components=2, n_neighbors=10, random_state=seed, apply_pca=False)
         placed = np.asarray(reducer.fit_transform(points, init="pca"), np.float32)
         advance(1)
     return placed
+
+
+@contextmanager
+def _noticed(package: str) -> Iterator[None]:
+    """What a package logs as a warning becomes a Notice; that a seed was set, which was asked for, is no news."""
+
+    def notice(record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        if record.levelno >= logging.WARNING and not any(word in message for word in _NO_NEWS):
+            warnings.warn(Notice(f"{package} says: {message}"), stacklevel=2)
+        return False  # and nobody else prints it
+
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == package]
+    loggers = [logging.getLogger(name) for name in {package, f"{package}.{package}", *names}]
+    for logger in loggers:
+        logger.addFilter(notice)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(notice)

@@ -11,7 +11,6 @@ from bigbatch import datasets, engines, parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import _manifest, _ranks
-from bigbatch.filters._kept import Kept
 from bigbatch.filters._progress import say
 from bigbatch.filters._size import refuse_empty_classes
 from bigbatch.filters._source import run_of
@@ -38,12 +37,13 @@ def filtered(
     dataset: Dataset, dataset_config: parts.Config, config: parts.Config, out: Path, lineage: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """One round: the result is in `out`, its manifest is returned."""
-    kept: Kept = parts.find("filters", config.name).keep(dataset, config)
-    refuse_empty_classes(kept.mask, dataset, config.name, "let it drop less")
-    manifest = _manifest.describe(kept, dataset, dataset_config, config, lineage)
+    kept = _manifest.keep(dataset, config)
+    labels, dropper = dataset.train.labels, f"filter '{config.name}'"
+    refuse_empty_classes(kept.mask, labels, dataset.classes, dropper, "let it drop less")
+    result = _manifest.result_of(kept, dataset, dataset_config, config, lineage)
     if _ranks.rank() == 0:
-        _manifest.save(out, kept, dataset.train.labels, manifest)
-    return manifest
+        _manifest.save(out, result)
+    return result.manifest
 
 
 def in_rounds(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -49,11 +51,10 @@ def groups(dataset: Dataset, config: Sized) -> list[tuple[Tensor, int]]:
     return [(group, int((~other[group]).sum())) for group in members]
 
 
-def refuse_empty_classes(mask: Tensor, dataset: Dataset, name: str, advice: str) -> None:
+def refuse_empty_classes(mask: Tensor, labels: Tensor, classes: Sequence[str], dropper: str, advice: str) -> None:
     """No class may vanish: a network could not learn it any more."""
-    labels = dataset.train.labels
-    had = torch.bincount(labels, minlength=len(dataset.classes))
-    left = torch.bincount(labels[mask], minlength=len(dataset.classes))
-    gone = [dataset.classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]
+    had = torch.bincount(labels, minlength=len(classes))
+    left = torch.bincount(labels[mask], minlength=len(classes))
+    gone = [classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]
     if gone:
-        raise Problem(f"filter '{name}' would drop every sample of class {', '.join(gone)}: {advice}")
+        raise Problem(f"{dropper} would drop every sample of class {', '.join(gone)}: {advice}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from bigbatch import models, parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.filters import _cache
+from bigbatch.filters._module_hash import hash_of_module
 
 FEATURE_FILES = (".npz", ".npy", ".parquet")
 WEIGHTS = (*models.PICKLED, ".safetensors")
@@ -57,12 +57,16 @@ def open_source(network: str, model: Any, dataset: Dataset) -> Source:
 
 def of_module(module: nn.Module, about: dict[str, Any] | None = None) -> Source:
     """Any nn.Module, as it is."""
-    return Source(_hash(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"})
+    return Source(
+        hash_of_module(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"}
+    )
 
 
 def of_array(features: NDArray[Any] | Tensor) -> Source:
     """Features that are in memory already."""
     array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+    if array.dtype.kind not in "fiu":
+        raise Problem(f"features are of type {array.dtype}, not numbers: give an array of floats, one row a sample")
     return Source(_cache.hash_of_array(array), array=array, about={"network": "features in memory"})
 
 
@@ -103,31 +107,29 @@ def _of_file(path: Path) -> Source:
     return Source(digest, file=path, about={"network": str(path)})
 
 
-def _hash(module: nn.Module) -> str:
-    """Of the weights and of how the layers are put together: strides are in no weight."""
-    digest = hashlib.sha256(json.dumps([type(module).__module__, type(module).__qualname__, repr(module)]).encode())
-    for name, tensor in sorted(module.state_dict().items()):
-        values = tensor.detach().cpu().contiguous()
-        digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())
-        digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+@dataclass(frozen=True)
+class Fit:
+    """What comes out of a network: features of this width, and whether its outputs are the dataset's classes."""
+
+    width: int
+    answers: bool
 
 
 @torch.no_grad()
-def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> int:
-    """The width of the features, or a Problem where samples do not fit in or classes do not come out."""
+def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> Fit:
+    """What the network gives, or a Problem where samples do not fit in or classes do not come out."""
     try:
-        width = models.features(module, inputs).shape[1]
-        logits = module(inputs)
+        features, output = models.features_and_output(module, inputs)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0]
         raise Problem(
             f"network {name} cannot take samples of shape {tuple(inputs.shape[1:])} ({reason}): "
             "give one that was trained on this dataset"
         ) from error
-    if isinstance(logits, Tensor) and logits.ndim == 2 and logits.shape[1] != classes and not any_classes:
+    outputs = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
+    if outputs not in (None, classes) and not any_classes:
         raise Problem(
-            f"network {name} knows {logits.shape[1]} classes but the dataset has {classes}: give one that was trained "
+            f"network {name} knows {outputs} classes but the dataset has {classes}: give one that was trained "
             "on it, or set any_classes=true to use the features of this one"
         )
-    return width
+    return Fit(features.shape[1], outputs == classes)

@@ -13,8 +13,10 @@ from pydantic import Field
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _features, _map, _pca
+from bigbatch.filters import _cache, _map, _pca
+from bigbatch.filters._features import Features, extract
 from bigbatch.filters._library import version
+from bigbatch.filters._ready import Precision
 from bigbatch.filters._source import Source, open_source
 
 
@@ -24,7 +26,7 @@ class FeatureOptions(parts.Config):
     network: str  # the folder of a run, weights, mypkg.mod:Class, or a file of features
     model: str | dict[str, Any] | None = None  # which model the weights are for
     any_classes: bool = False  # take the features of a network that was trained for other classes
-    precision: _features.Precision = "float32"
+    precision: Precision = "float32"
     after: str | None = None  # an earlier kept.npz: only what it kept is looked at
 
 
@@ -60,28 +62,28 @@ def rows_of(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64]:
 
 def features_of(
     options: FeatureOptions, dataset: Dataset, source: Source | None = None
-) -> tuple[NDArray[Any], str, dict[str, Any]]:
-    """Features of all samples, what they were made from, and what the manifest says of it. All ranks take part."""
+) -> tuple[Features, dict[str, Any]]:
+    """Features of all samples, and what the manifest says of whose they are. All ranks take part."""
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
     source = source or open_source(options.network, options.model, dataset)
-    features, key = _features.extract(source, dataset, options.precision, any_classes=options.any_classes)
-    about = source.about | {"hash": source.hash, "width": features.shape[1], "threads": torch.get_num_threads()}
-    return features, key, about
+    features = extract(source, dataset, options.precision, any_classes=options.any_classes)
+    about = {"hash": source.hash, "width": features.rows.shape[1], "threads": torch.get_num_threads()}
+    return features, source.about | about
 
 
 def components_of(
-    features: NDArray[Any], key: str, rows: NDArray[np.int64], components: int
+    features: Features, rows: NDArray[np.int64], components: int
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    made_from = {"features": key, "rows": _cache.hash_of_array(rows), "components": components}
-    made = _cache.arrays("pca", made_from, lambda: _pca.project(features, rows, components))
+    made_from = {"features": features.key, "rows": _cache.hash_of_array(rows), "components": components}
+    made = _cache.arrays("pca", made_from, lambda: _pca.project(features.rows, rows, components))
     explained = float(made["variance"].sum())
     return made["points"], {"components": made["points"].shape[1], "variance_explained": round(explained, 6)}
 
 
-def place(features: NDArray[Any], key: str, rows: NDArray[np.int64], options: MapOptions) -> Placed:
+def place(features: Features, rows: NDArray[np.int64], options: MapOptions) -> Placed:
     """The rank that calls this does all of it."""
-    components, info = components_of(features, key, rows, options.components)
+    components, info = components_of(features, rows, options.components)
     how: dict[str, Any] = {
         "reducer": options.reducer,
         "perplexity": options.perplexity,

@@ -11,13 +11,17 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from bigbatch import datasets, parts
+from bigbatch import datasets, parts, whole
+from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _manifest
-from bigbatch.filters._held_out import NAME
+from bigbatch.filters import _cache, _manifest, _ready
+from bigbatch.filters._held_out import NAME, Subset
 from bigbatch.filters._library import installed, library
 from bigbatch.filters._progress import say, station
+from bigbatch.filters._source import FEATURE_FILES, open_source
 from bigbatch.run import Run
+
+_ROWS_AT_A_TIME = 8192
 
 
 def searched(
@@ -36,6 +40,7 @@ def searched(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     held_out = parts.configure("datasets", _held_out(dataset_config, fraction, seed, data_dir))
     dataset = datasets.load(held_out)
+    config = _of_the_split(config, dataset)
     rows: list[dict[str, Any]] = []
 
     def held_out_accuracy(kept_path: Path | None) -> float:
@@ -49,14 +54,13 @@ def searched(
             options = _suggested(trial)
             filtered = parts.configure("filters", config.model_dump(mode="json") | options)
             try:
-                kept = parts.find("filters", filtered.name).keep(dataset, filtered)
+                kept = _manifest.keep(dataset, filtered)
             except Problem as problem:
                 rows.append({**options, "accuracy": None, "kept": None, "problem": str(problem)})
                 raise optuna.TrialPruned(str(problem)) from problem
             # named after what it holds, so that trainings on it are found again when the search is repeated
             path = runs_dir / "tuned" / f"{_cache.hash_of_array(kept.mask.numpy())[:12]}.npz"
-            manifest = _manifest.describe(kept, dataset, held_out, filtered)
-            _manifest.save(path, kept, dataset.train.labels, manifest)
+            _manifest.save(path, _manifest.result_of(kept, dataset, held_out, filtered))
             accuracy = held_out_accuracy(path)
             rows.append({**options, "accuracy": accuracy, "kept": int(kept.mask.sum())})
             advance(trial.number + 2, f"{100 * accuracy:.2f} %")
@@ -80,15 +84,39 @@ def searched(
 
 
 def _suggested(trial: Any) -> dict[str, Any]:
+    """A perplexity only for reducers that have one: others would make it noise that the search tries to learn from."""
     reducers = ["tsne", "none", *(name for name in ("umap", "pacmap") if installed(name))]
-    return {
+    reducer = trial.suggest_categorical("reducer", reducers)
+    options = {
         "mode": "fraction",
         "eps": None,
-        "reducer": trial.suggest_categorical("reducer", reducers),
-        "perplexity": trial.suggest_float("perplexity", 5, 100, log=True),
+        "reducer": reducer,
         "min_samples": trial.suggest_int("min_samples", 2, 30, log=True),
         "drop": trial.suggest_float("drop", 0.01, 0.3, log=True),
     }
+    if reducer in ("tsne", "umap"):
+        options["perplexity"] = trial.suggest_float("perplexity", 5, 100, log=True)
+    return options
+
+
+def _of_the_split(config: parts.Config, dataset: Dataset) -> parts.Config:
+    """Ready features are of all training samples: a file of those that are not held out takes their place."""
+    path = Path(getattr(config, "network", ""))
+    if path.suffix not in FEATURE_FILES:
+        return config
+    split = dataset.train
+    assert isinstance(split, Subset)
+    source = open_source(str(path), None, dataset)
+    rows = _ready.mapped(path, len(split.samples), "float32", source.hash)
+    chosen = split.chosen.numpy()
+    name = _cache.hash_of({"features": source.hash, "rows": _cache.hash_of_array(chosen)})[:32]
+    target = _cache.folder("split") / f"{name}.npy"
+    with whole.file(target) as temporary:
+        copy = _cache.empty_npy(temporary, "float32", (len(chosen), rows.shape[1]))
+        for begin in range(0, len(chosen), _ROWS_AT_A_TIME):
+            copy[begin : begin + _ROWS_AT_A_TIME] = rows[chosen[begin : begin + _ROWS_AT_A_TIME]]
+        copy.flush()
+    return config.model_copy(update={"network": str(target)})
 
 
 def _held_out(config: parts.Config, fraction: float, seed: int, data_dir: Path | None) -> dict[str, Any]:

@@ -25,8 +25,8 @@ class Config(MapOptions, Sized):
 
 def keep(dataset: Dataset, config: Config) -> Kept:
     """Within a cell samples are put in a random order; position over count is the score, so cells thin out alike."""
-    features, key, about = features_of(config, dataset)
-    placed = _ranks.by_the_first(lambda: place(features, key, np.arange(len(dataset.train)), config))
+    features, about = features_of(config, dataset)
+    placed = _ranks.by_the_first(lambda: place(features, np.arange(len(dataset.train)), config))
     points = placed.points[:, :2]
     labels = dataset.train.labels.numpy()
     cell = _cells(points, config.cells) * (int(labels.max()) + 1) + (labels if config.per_class else 0)

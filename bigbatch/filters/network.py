@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,16 +15,15 @@ from torch import Tensor, nn
 
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _cluster, _ranks
+from bigbatch.filters import _cache, _decide, _ranks
+from bigbatch.filters._decide import PAPER_MIN_SAMPLES, Mode
 from bigbatch.filters._kept import Kept
-from bigbatch.filters._progress import station
 from bigbatch.filters._size import refuse_empty_classes
 from bigbatch.filters._stations import MapOptions, Placed, features_of, place, rows_of
 
 if TYPE_CHECKING:
     from bigbatch.filters._source import Source
 
-PAPER_EPS, PAPER_MIN_SAMPLES = 0.5, 5
 FIXED_EPS = (
     "a fixed eps means nothing across dataset sizes and networks: on CIFAR-10's 50,000 an eps of 0.5 drops "
     "from 5 % to 88 % depending on the features"
@@ -32,7 +33,7 @@ FIXED_EPS = (
 class Config(MapOptions):
     """`fraction` drops a share, `paper` uses eps 0.5 and min_samples 5, `manual` the eps that is given."""
 
-    mode: Literal["fraction", "paper", "manual"] = "fraction"
+    mode: Mode = "fraction"
     min_samples: int = Field(PAPER_MIN_SAMPLES, ge=1)
     drop: float = Field(0.1, ge=0, lt=1)  # fraction: of each class, or over all
     per_class: bool = True
@@ -55,7 +56,8 @@ def network(source: nn.Module | Path | str | NDArray[Any] | Tensor, dataset: Dat
     """Filter a dataset by a network, the folder of a run, a file of features, or features in memory.
 
     Options are those of `Config`: `drop=0.1`, `mode="manual", eps=0.8`, `reducer="umap"` ... The result has a score
-    (eps*: the smallest DBSCAN radius at which a sample is no noise), a mask, and `arrays["map"]` to draw.
+    (eps*: the smallest DBSCAN radius at which a sample is no noise), a mask, and in `arrays` a `map` to draw, clusters,
+    and the network's own prediction, confidence and loss of each sample where its outputs are the dataset's classes.
     """
     from bigbatch.filters._source import of_array, of_module
 
@@ -66,19 +68,25 @@ def network(source: nn.Module | Path | str | NDArray[Any] | Tensor, dataset: Dat
 
 
 def _keep(dataset: Dataset, config: Config, source: Source | None) -> Kept:
-    features, key, about = features_of(config, dataset, source)
+    features, about = features_of(config, dataset, source)
 
     def decide() -> Kept:
         rows = rows_of(config, dataset)
-        _refuse_small_classes(dataset, rows, config.min_samples)
-        return _decided(dataset, place(features, key, rows, config), config, about)
+        labels = dataset.train.labels
+        refuse_small_classes(labels[rows], dataset.classes, config.min_samples)
+        placed = place(features, rows, config)
+        points = _over_all(placed.points, rows, len(labels))
+        eps_star = _cached_eps_star(placed, points, labels.numpy(), config.min_samples)
+        decision = decided(points, eps_star, labels.numpy(), dataset.classes, config)
+        info = {"network": about, **placed.info, **decision.info}
+        return Kept(torch.from_numpy(eps_star), decision.mask, info, decision.arrays | features.answers)
 
     return _ranks.by_the_first(decide)
 
 
-def _refuse_small_classes(dataset: Dataset, rows: NDArray[np.int64], min_samples: int) -> None:
-    counts = torch.bincount(dataset.train.labels[rows], minlength=len(dataset.classes)).tolist()
-    for name, count in zip(dataset.classes, counts, strict=True):
+def refuse_small_classes(labels: Tensor, classes: Sequence[str], min_samples: int) -> None:
+    counts = torch.bincount(labels, minlength=len(classes)).tolist()
+    for name, count in zip(classes, counts, strict=True):
         if 0 < count < min_samples:
             raise Problem(
                 f"class {name} has {count} samples, fewer than min_samples {min_samples}, so all would be noise: "
@@ -86,95 +94,98 @@ def _refuse_small_classes(dataset: Dataset, rows: NDArray[np.int64], min_samples
             )
 
 
-def _decided(dataset: Dataset, placed: Placed, config: Config, about: dict[str, Any]) -> Kept:
-    """eps* of every sample within its class, an eps for each class, and what is noise at it."""
-    labels = dataset.train.labels.numpy()[placed.rows]
-    classes = [index for index in range(len(dataset.classes)) if (labels == index).any()]
-    eps_star = _eps_star(placed, labels, classes, config.min_samples)
-    eps = _eps(eps_star, labels, classes, dataset, config)
-    clusters = np.full(len(labels), -1, np.int64)
-    with station("clusters", len(classes)) as advance:
-        for count, index in enumerate(classes, start=1):
-            members = labels == index
-            clusters[members] = _cluster.labels(placed.points[members], eps[index], config.min_samples)
-            advance(count)
-    noise = np.array([eps[label] for label in labels]) < eps_star
-    mask = torch.zeros(len(dataset.train), dtype=torch.bool)
-    mask[torch.from_numpy(placed.rows[~noise])] = True
-    _refuse_lost_classes(mask, dataset, config)
+def _over_all(points: NDArray[np.float32], rows: NDArray[np.int64], samples: int) -> NDArray[np.float32]:
+    """A row for each training sample; NaN where an earlier filter had dropped it."""
+    filled = np.full((samples, points.shape[1]), np.nan, np.float32)
+    filled[rows] = points
+    return filled
 
-    def over_all(values: NDArray[Any], missing: float) -> NDArray[Any]:
-        filled = np.full((len(mask), *values.shape[1:]), missing, values.dtype)
-        filled[placed.rows] = values
-        return filled
 
-    hints = {dataset.classes[index]: round(_knee(placed, labels == index, config), 4) for index in classes}
+def _cached_eps_star(
+    placed: Placed, points: NDArray[np.float32], labels: NDArray[np.int64], min_samples: int
+) -> NDArray[np.float64]:
+    hashes = {"rows": _cache.hash_of_array(placed.rows), "labels": _cache.hash_of_array(labels)}
+    made_from = {"map": placed.key, **hashes, "min_samples": min_samples}
+    made = _cache.arrays("eps", made_from, lambda: {"eps_star": _decide.eps_star(points, labels, min_samples)})
+    return made["eps_star"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is kept at which radius; `arrays` has the places it was decided on."""
+
+    mask: Tensor
+    info: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+
+
+def decided(
+    points: NDArray[np.float32],
+    eps_star: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    classes: Sequence[str],
+    config: Config,
+) -> Decision:
+    """From places and eps* to a mask. A result that is decided again with other settings comes through here too."""
+    looked_at = np.isfinite(eps_star)
+    given = _by_number(config.eps, labels[looked_at], classes)
+    eps = _decide.decide_eps(eps_star, labels, config.mode, config.drop, config.per_class, given)
+    mask = torch.from_numpy(_decide.mask_at(eps_star, labels, eps))
+    refuse_empty_classes(
+        mask[looked_at], torch.from_numpy(labels[looked_at]), classes, f"filter '{config.name}'", _advice(config)
+    )
+    knees = _decide.knees(points, labels, config.min_samples)
     info = {
-        "network": about,
-        **placed.info,
         "min_samples": config.min_samples,
         "mode": config.mode,
-        "eps": {dataset.classes[index]: eps[index] for index in classes},
-        "k_distance_knee": hints,
-        "notes": _notes(config),
+        "eps": {classes[index]: radius for index, radius in eps.items()},
+        "k_distance_knee": {classes[index]: round(knee, 4) for index, knee in knees.items()},
+        "notes": _notes(eps_star, labels, eps, config),
     }
-    arrays = {"map": over_all(placed.points[:, :2], np.nan), "cluster": over_all(clusters, -1)}
-    # what an earlier filter dropped was not looked at: it is out at any eps
-    return Kept(torch.from_numpy(over_all(eps_star, np.inf)), mask, info, arrays)
+    clusters = _decide.cluster_labels(points, labels, eps, config.min_samples)
+    arrays: dict[str, NDArray[Any]] = {"map": _first_two(points), "cluster": clusters}
+    if points.shape[1] != 2:
+        arrays["points"] = points  # what eps* was computed on is not the map then
+    return Decision(mask, info, arrays)
 
 
-def _eps_star(placed: Placed, labels: NDArray[np.int64], classes: list[int], min_samples: int) -> NDArray[np.float64]:
-    made_from = {"map": placed.key, "labels": _cache.hash_of_array(labels), "min_samples": min_samples}
-
-    def make() -> _cache.Arrays:
-        found = np.empty(len(labels))
-        with station("eps*", len(classes)) as advance:
-            for count, index in enumerate(classes, start=1):
-                found[labels == index] = _cluster.eps_star(placed.points[labels == index], min_samples)
-                advance(count)
-        return {"eps_star": found}
-
-    return _cache.arrays("eps", made_from, make)["eps_star"]
+def _first_two(points: NDArray[np.float32]) -> NDArray[np.float32]:
+    return np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
 
 
-def _eps(
-    eps_star: NDArray[np.float64], labels: NDArray[np.int64], classes: list[int], dataset: Dataset, config: Config
-) -> dict[int, float]:
-    """The radius of each class."""
+def _by_number(
+    eps: float | dict[str, float] | None, labels: NDArray[np.int64], classes: Sequence[str]
+) -> float | dict[int, float] | None:
+    """A radius for each class by its number, from one for each by its name."""
+    if not isinstance(eps, dict):
+        return eps
+    needed = {classes[index] for index in np.unique(labels)}
+    wrong = sorted((needed - set(eps)) | (set(eps) - set(classes)))
+    if wrong:
+        raise Problem(
+            f"eps has to name each class once, but not so {', '.join(wrong)}: the classes are {', '.join(classes)}"
+        )
+    return {classes.index(name): radius for name, radius in eps.items()}
+
+
+def _advice(config: Config) -> str:
+    if config.mode == "fraction":
+        return "use per_class=true or a smaller drop"
     if config.mode == "paper":
-        return dict.fromkeys(classes, PAPER_EPS)
-    if config.mode == "manual":
-        return _manual_eps(classes, dataset, config.eps)
-    if not config.per_class:
-        one = _cluster.eps_that_drops(eps_star, round(config.drop * len(eps_star)))
-        return dict.fromkeys(classes, one)
-    by_class = {index: eps_star[labels == index] for index in classes}
-    return {
-        index: _cluster.eps_that_drops(values, min(round(config.drop * len(values)), len(values) - 1))
-        for index, values in by_class.items()
-    }
+        return f"use mode=fraction, or mode=manual with a larger eps ({FIXED_EPS})"
+    return f"use a larger eps ({FIXED_EPS})"
 
 
-def _manual_eps(classes: list[int], dataset: Dataset, given: float | dict[str, float] | None) -> dict[int, float]:
-    if not isinstance(given, dict):
-        assert given is not None
-        return dict.fromkeys(classes, given)
-    names = [dataset.classes[index] for index in classes]
-    if set(given) != set(names):
-        wrong = sorted(set(given) ^ set(names))
-        raise Problem(f"eps has to name each class once, but not so {', '.join(wrong)}: the classes are {names}")
-    return {index: given[dataset.classes[index]] for index in classes}
-
-
-def _refuse_lost_classes(mask: Tensor, dataset: Dataset, config: Config) -> None:
-    advice = "use per_class=true or a smaller drop" if config.mode == "fraction" else f"use a larger eps ({FIXED_EPS})"
-    refuse_empty_classes(mask, dataset, config.name, advice)
-
-
-def _knee(placed: Placed, members: NDArray[np.bool_], config: Config) -> float:
-    return _cluster.knee(placed.points[members], config.min_samples)
-
-
-def _notes(config: Config) -> list[str]:
+def _notes(
+    eps_star: NDArray[np.float64], labels: NDArray[np.int64], eps: dict[int, float], config: Config
+) -> list[str]:
     notes = ["the k-distance knee is a hint only: it moves a lot with little"]
-    return notes if config.mode == "fraction" else [FIXED_EPS, *notes]
+    if config.mode != "fraction":
+        return [FIXED_EPS, *notes]
+    found = _decide.tied(eps_star, labels, eps, config.drop, config.per_class)
+    if found.dropped < found.asked:
+        notes.append(
+            f"{found.asked - found.dropped:,} fewer samples than the {found.asked:,} asked for are dropped: samples "
+            "that share an eps* are dropped together or not at all"
+        )
+    return notes

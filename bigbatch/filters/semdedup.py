@@ -9,7 +9,9 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
+from bigbatch import keyed
 from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _ranks
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._progress import station
@@ -17,6 +19,8 @@ from bigbatch.filters._size import Sized, drop_largest
 from bigbatch.filters._stations import FeatureOptions, features_of
 
 _ROWS_AT_ONCE = 2048
+_LEAST_BATCH, _BATCHES = 4096, 50  # samples that k-means sees at a time, and how often
+_ORDER = 207
 
 
 class Config(FeatureOptions, Sized):
@@ -30,12 +34,14 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 
     A sample is dropped for one that is farther out, so of a group of duplicates the least typical one stays.
     """
-    features, key, about = features_of(config, dataset)
-    clusters = config.clusters or max(1, len(features) // 1000)
-    made_from = {"features": key, "clusters": clusters, "seed": config.seed}
+    features, about = features_of(config, dataset)
+    clusters = config.clusters or max(1, len(features.rows) // 1000)
+    if clusters > len(features.rows):
+        raise Problem(f"{clusters} clusters of {len(features.rows)} samples make no sense: use fewer clusters")
+    made_from = {"features": features.key, "clusters": clusters, "seed": config.seed, "version": 2}
 
     def similarities() -> NDArray[Any]:
-        made = _cache.arrays("duplicates", made_from, lambda: _similarities(features, clusters, config.seed))
+        made = _cache.arrays("duplicates", made_from, lambda: _similarities(features.rows, clusters, config.seed))
         return made["similarity"]
 
     score = torch.from_numpy(_ranks.by_the_first(similarities))
@@ -44,20 +50,44 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 
 
 def _similarities(features: NDArray[Any], clusters: int, seed: int) -> dict[str, NDArray[Any]]:
-    from sklearn.cluster import MiniBatchKMeans
-
-    rows = np.asarray(features, np.float32)
-    directions = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-    means = MiniBatchKMeans(clusters, random_state=seed, n_init=3, batch_size=4096).fit(directions)
-    similarity = np.full(len(rows), -1.0)
+    """Features stay in their file: a batch of them is in memory at a time, then a cluster."""
+    centres, nearest = _clustered(features, clusters, seed)
+    similarity = np.full(len(features), -1.0)
     with station("duplicates", clusters) as advance:
         for cluster in range(clusters):
-            members = np.flatnonzero(means.labels_ == cluster)
-            typical = directions[members] @ means.cluster_centers_[cluster]
-            members = members[np.argsort(typical, kind="stable")]  # the least typical first: it has none to equal
-            similarity[members] = _most_similar_before(directions[members])
+            members = np.flatnonzero(nearest == cluster)
+            directions = _directions(features, members)
+            order = np.argsort(directions @ centres[cluster], kind="stable")  # the least typical first: it has no equal
+            similarity[members[order]] = _most_similar_before(directions[order])
             advance(cluster + 1)
     return {"similarity": similarity}
+
+
+def _clustered(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Centres, and the number of the nearest one to each sample."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    count, size = len(features), max(_LEAST_BATCH, 4 * clusters)
+    means = MiniBatchKMeans(clusters, random_state=seed, n_init=3, batch_size=size)
+    passes = max(1, -(-_BATCHES // -(-count // size)))
+    with station("clusters", (passes + 1) * count) as advance:
+        for number in range(passes):
+            order = keyed.permutation(count, seed, number, _ORDER).numpy()
+            whole = count - count % size or count  # a last batch may be too small to place all centres in
+            for begin in range(0, whole, size):
+                means.partial_fit(_directions(features, np.sort(order[begin : begin + size])))
+                advance(number * count + begin)
+        nearest = np.empty(count, np.int64)
+        for begin in range(0, count, size):
+            rows = np.arange(begin, min(begin + size, count))
+            nearest[rows] = means.predict(_directions(features, rows))
+            advance(passes * count + len(rows) + begin)
+    return means.cluster_centers_, nearest
+
+
+def _directions(features: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    chosen = np.asarray(features[rows], np.float32)
+    return chosen / np.maximum(np.linalg.norm(chosen, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 def _most_similar_before(directions: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ def probe(
     gives a model as training would begin with it. `settings` change the recipe, as in `bigbatch train --set`;
     `options` are PROBE.NAME=VALUE, like gradient.layer=head. Under torchrun every rank calls this; rank 0 prints.
     """
-    run, folder = _described(recipe_or_run, settings)
+    run, folder = described_or_run(recipe_or_run, settings)
     configs = configured(names, options)
     run = on_ranks(run, 1)
     engine = engines.start(run.engine)
@@ -112,7 +112,7 @@ def show(found: dict[str, Any]) -> None:
             console.print(_table(f"{name}: {key}", value))
 
 
-def _described(recipe_or_run: str, settings: Iterable[str]) -> tuple[Run, Folder | None]:
+def described_or_run(recipe_or_run: str, settings: Iterable[str]) -> tuple[Run, Folder | None]:
     path = Path(recipe_or_run)
     if not path.is_dir():
         return described(recipe_or_run, settings), None

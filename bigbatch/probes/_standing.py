@@ -38,13 +38,13 @@ class Standing:
         self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
         self.history: list[dict[str, Any]] = []
         self.probes = Probes(())
-        progress, global_batch = self._restored(folder)
+        self.progress, global_batch = self._restored(folder)
         self.batches.check(global_batch)
-        clock = Clock(run, self.batches)
+        self.clock = Clock(run, self.batches)
         micro_batch = self._micro_batch(folder, max(1, global_batch // engine.ranks))
         self.split = Split(engine.ranks, micro_batch, whole_groups=self._has_batchnorm())
-        self.batch = self.batches.next(progress, global_batch, self.split)
-        self.position: Position = clock.position(progress, global_batch, self.batch.count)
+        self.batch = self.batches.next(self.progress, global_batch, self.split)
+        self.position: Position = self.clock.position(self.progress, global_batch, self.batch.count)
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.rate(self.position, run)
         self.gradient = GlobalGradient(run, self.batches, self.model, engine)

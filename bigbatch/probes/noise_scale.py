@@ -100,7 +100,16 @@ def quotient(noise: float, signal: float) -> float | None:
 def interval(
     noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None, level: float = 0.9
 ) -> tuple[float | None, float | None]:
-    """Where Σ w·noise / Σ w·signal lies, by a bootstrap over rows; None as the upper end is infinity.
+    """Where Σ w·noise / Σ w·signal lies, by a bootstrap over rows; None as the upper end is infinity."""
+    ratios = drawn_quotients(noise, signal, weights)
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    return _finite(float(low)), _finite(float(high))
+
+
+def drawn_quotients(
+    noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None
+) -> NDArray[np.float64]:
+    """Σ w·noise / Σ w·signal of 1000 resamples of the rows; infinity where a resample has no signal.
 
     Resampled sums are spread by √(T/(T−1)) and by Student's t over the normal, about 1 + 1.2/T: without it, 90 % hold
     in 80 % of cases for 8 rows and 86 % for 20; with it in 86 and 90 %.
@@ -117,9 +126,7 @@ def interval(
         ends.append(centre + (drawn - centre) * widened)
     drawn_noise, drawn_signal = ends
     lost = drawn_signal <= 0
-    ratios = np.where(lost, np.inf, drawn_noise / np.where(lost, 1.0, drawn_signal))
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-    return _finite(float(low)), _finite(float(high))
+    return np.where(lost, np.inf, drawn_noise / np.where(lost, 1.0, drawn_signal))
 
 
 @lru_cache(maxsize=8)
@@ -194,18 +201,7 @@ def _interval_of_rows(history: list[dict[str, Any]], found: dict[str, Any], conf
 
 def _measured(subject: Subject, global_batch: int, micro_batch: int, config: Config) -> dict[str, Any]:
     names = list(trainable(subject.model))
-    if not 1 <= micro_batch < global_batch:
-        raise Problem(
-            f"noise_scale compares micro-batches with their batch, but got {micro_batch} and {global_batch}: "
-            f"use a micro_batch of at most {max(1, global_batch // 2)}, and a batch of 2 or more"
-        )
-    if global_batch > len(subject.data):
-        raise Problem(
-            f"noise_scale cannot draw a batch of {global_batch} from {len(subject.data)} samples: "
-            f"use at most {len(subject.data)}"
-        )
-    pairs = [_parts_of_batch(subject, global_batch, micro_batch, number) for number in range(config.batches)]
-    noise, signal = (torch.stack(part) for part in zip(*pairs, strict=True))
+    noise, signal = sampled_parts(subject, global_batch, micro_batch, config.batches)
     ends = interval(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), level=config.level)
     means = zip(names, noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
     whole_noise, whole_signal = float(noise.sum(dim=1).mean()), float(signal.sum(dim=1).mean())
@@ -222,6 +218,23 @@ def _measured(subject: Subject, global_batch: int, micro_batch: int, config: Con
         "batches": config.batches,
         **treatment(subject.model, micro_batch),
     }
+
+
+def sampled_parts(subject: Subject, global_batch: int, micro_batch: int, batches: int) -> tuple[Tensor, Tensor]:
+    """[batches, tensors] each: trΣ and |G|² from so many batches of the data. The model is to be `untouched`."""
+    if not 1 <= micro_batch < global_batch:
+        raise Problem(
+            f"noise_scale compares micro-batches with their batch, but got {micro_batch} and {global_batch}: "
+            f"use a micro_batch of at most {max(1, global_batch // 2)}, and a batch of 2 or more"
+        )
+    if global_batch > len(subject.data):
+        raise Problem(
+            f"noise_scale cannot draw a batch of {global_batch} from {len(subject.data)} samples: "
+            f"use at most {len(subject.data)}"
+        )
+    pairs = [_parts_of_batch(subject, global_batch, micro_batch, number) for number in range(batches)]
+    noise, signal = (torch.stack(part) for part in zip(*pairs, strict=True))
+    return noise, signal
 
 
 def _parts_of_batch(subject: Subject, global_batch: int, micro_batch: int, number: int) -> tuple[Tensor, Tensor]:

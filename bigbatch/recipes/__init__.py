@@ -1,14 +1,26 @@
-"""Recipes: complete trainings, ready to run. A part offers `run() -> Run`; `--set` changes any field of it."""
+"""Recipes: complete trainings, ready to run. A part offers `run() -> Run`; `--set` changes any field of it.
+
+A recipe after a paper states in `PAPER` what the paper reports for it; 'bigbatch report' puts runs beside that.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.run import Run
+
+
+class PaperNumber(NamedTuple):
+    """What a paper reports for the recipe as it is."""
+
+    measure: str  # "test_accuracy" (of 1) or "test_perplexity"
+    value: float
+    source: str
 
 
 def described(recipe: str, settings: Iterable[str] = ()) -> Run:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bigbatch.recipes import PaperNumber
 from bigbatch.run import Run
+
+PAPER = (PaperNumber("test_accuracy", 0.9125, "He et al. 2016, table 6: error 8.75 %"),)
 
 
 def run() -> Run:

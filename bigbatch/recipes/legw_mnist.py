@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bigbatch.recipes import PaperNumber
 from bigbatch.run import Run
+
+PAPER = (PaperNumber("test_accuracy", 0.988, "You et al. 2018 (LEGW), section 5.1.1"),)
 
 
 def run() -> Run:

@@ -8,6 +8,7 @@ nor breaks with it, and a run that was finished long ago is mirrored in the same
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from bigbatch import parts
 from bigbatch.errors import Notice, Problem
 
 _SECONDS_TO_FINISH = 60.0
+_LONGEST_REASON = 200  # characters of what a tool complains of; the rest is in its log
 
 
 @dataclass
@@ -76,22 +78,20 @@ def _following(folder: Path, name: str) -> Iterator[None]:
         assert process.stdin
         process.stdin.close()
         watch.join(_SECONDS_TO_FINISH)
-        if watch.is_alive():
-            warnings.warn(
-                Notice(f"{name} is still writing after {_SECONDS_TO_FINISH:.0f} s; it goes on alone, see {log}"),
-                stacklevel=2,
-            )
+        if watch.is_alive():  # it hangs: the Notice that follows says how to fill in what is missing
+            process.kill()
+            watch.join()
 
 
 def _tell_of_failure(process: subprocess.Popen[bytes], folder: Path, name: str, log: Path) -> None:
     if process.wait() == 0:
         return
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
-        f"exit code {process.returncode}"
-    ]
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    hung = f"no answer within {_SECONDS_TO_FINISH:g} s of the training's end"
+    reason = hung if process.returncode == -signal.SIGKILL else (lines or ["no word"])[-1][:_LONGEST_REASON]
     warnings.warn(
         Notice(
-            f"{name} mirrors no more ({lines[-1]}); the training and its metrics are not touched by it, and "
+            f"{name} mirrors no more ({reason}); the training and its metrics are not touched by it, and "
             f"'bigbatch report {folder} --track {name}' fills in what is missing"
         ),
         stacklevel=2,

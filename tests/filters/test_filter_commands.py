@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import filter_parts
+import numpy as np
 import pytest
 import torch
 
 from bigbatch import datasets, parts
 from bigbatch.errors import Problem
-from bigbatch.filters import _compare, _manifest
+from bigbatch.filters import _compare, _manifest, rebuild
 from bigbatch.filters._commands import compare, filter_dataset, tune
 from bigbatch.filters._held_out import held_out
 from bigbatch.run import Run
 from bigbatch.training import train
 
+HERE = Path(__file__).parent
 FAST = ["reducer=none", "drop=0.05"]
 
 
@@ -49,7 +56,7 @@ def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path,
     for result in results[1:]:  # which learned from what the round before had left
         run = json.loads((tmp_path / result.manifest["filter"]["network"] / "run.json").read_text())["run"]
         assert run["filter"]["path"] == result.manifest["filter"]["after"]
-    again = _manifest.rebuild(out)
+    again = rebuild(out)
     assert torch.equal(again.mask, results[-1].mask)
 
 
@@ -163,9 +170,105 @@ def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch
     assert found["global_batch"] == 512
     samples = 1437 - sum(round(0.2 * n) for n in torch.bincount(filter_parts.digits().train.labels).tolist())
     for row in found["trials"]:
+        assert ("perplexity" in row) == (row["reducer"] == "tsne")  # without a map it would be noise to learn from
         assert (1 - row["drop"]) * samples - 1 <= row["kept"] <= samples
     config = parts.configure(
         "filters",
         {"name": "network", "network": "x"} | {k: v for k, v in found["best"].items() if k not in ("accuracy", "kept")},
     )
     assert config.name == "network"
+
+
+def test_tuning_on_ready_features_takes_those_that_are_not_held_out(tmp_path):
+    from bigbatch.filters._tune import _of_the_split
+
+    features = np.random.default_rng(0).normal(size=(1437, 5)).astype(np.float32)
+    np.save(tmp_path / "features.npy", features)
+    config = parts.configure("filters", {"name": "network", "network": str(tmp_path / "features.npy")})
+    split = held_out("digits", fraction=0.25, seed=1)
+    found = _of_the_split(config, split)
+    np.testing.assert_array_equal(np.load(found.network), features[split.train.chosen])
+    np.save(tmp_path / "features.npy", features[:-1])
+    with pytest.raises(Problem, match="have 1436 rows but the dataset has 1437 samples"):
+        _of_the_split(config, split)
+    module = parts.configure("filters", {"name": "network", "network": "filter_parts:Net"})
+    assert _of_the_split(module, split) is module
+
+
+def test_a_diverged_seed_is_said_to_be_and_stays_a_row(tmp_path, recipe, capsys):
+    from bigbatch.filters._progress import shown
+
+    filter_dataset("digits", out=tmp_path / "full.npz", filter_name="full", quiet=True)
+    (row,) = _compare.rows([tmp_path / "full.npz"])
+    run = small_run(epochs=1, optimizer={"name": "momentum", "lr": 1e30})
+    with shown(True):
+        row = _compare.trained(row, tmp_path / "full.npz", run, 2, tmp_path / "runs", None)
+    assert (row.accuracies, row.diverged) == ([], 2)
+    said = capsys.readouterr().err
+    assert "full, seed 1: diverged at step" in said
+    assert "%" not in said
+
+
+# -- the command line
+
+
+def bigbatch(*arguments, **environment):
+    """In a process of its own: exit code, what it printed, and what it said on the way."""
+    command = [sys.executable, "-m", "bigbatch", "filter", *map(str, arguments)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=250)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--out", "kept.json"], r"--out kept.json has to end in .npz: use --out kept.npz"),
+        (["--out", "."], r"--out . is a folder: name a file in it, like --out kept.npz"),
+        (["--out", "file/kept.npz"], r"--out file/kept.npz cannot be written, as .*file takes no files .*: choose"),
+        (["--ranks", "0"], "--ranks 0 makes no sense: use 1 or more"),
+        (["--out", "file/kept.npz", "--ranks", "2"], "--out file/kept.npz cannot be written"),
+        (["--tune", "--recipe", "digits", "--global-batch", "64", "--by", "random"], "leave out --by, --rounds and"),
+        (["--tune", "--recipe", "digits", "--global-batch", "64", "--rounds", "2"], "leave out --by, --rounds and"),
+        (["--tune", "--recipe", "digits", "--global-batch", "64", "--out", "a.npz"], "use --out a.json"),
+        (["--tune"], "--tune needs --network, --recipe and --global-batch"),
+        (["--recipe", "digits"], "are for --tune"),
+        (["--set", "reducer=none", "--set", "min_samples=900"], "class 0 has 142 samples, fewer than min_samples 900"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, capsys, arguments, sentence):
+    from bigbatch.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(SystemExit) as ending:
+        main(["filter", "digits", "--network", "filter_parts:Net", *arguments])
+    assert ending.value.code == 2
+    said = capsys.readouterr().err.splitlines()
+    assert re.search(sentence, said[-1])
+    assert said[-1].startswith("bigbatch: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_two_ranks_from_the_command_line_write_what_one_process_writes_and_say_problems_once(tmp_path):
+    environment = {"PYTHONPATH": os.environ["PYTHONPATH"] + os.pathsep + str(HERE)}
+    options = ["digits", "--network", "filter_parts:Net", "--set", "reducer=none", "--set", "drop=0.05"]
+    for ranks in (1, 2):
+        cache = {"XDG_CACHE_HOME": str(tmp_path / f"cache-{ranks}")}
+        arguments = [*options, "--out", tmp_path / f"{ranks}.npz", "--ranks", ranks]
+        code, printed, said = bigbatch(*arguments, **environment, **cache)
+        assert code == 0, said
+        assert printed.count("samples kept") == 1
+    one, two = (_manifest.load(tmp_path / f"{ranks}.npz") for ranks in (1, 2))
+    assert torch.equal(one.mask, two.mask)
+    assert torch.equal(one.score, two.score)
+    assert set(one.arrays) == {"map", "points", "cluster", "prediction", "confidence", "loss", "label", "filter_mask"}
+    for name, array in one.arrays.items():
+        np.testing.assert_array_equal(array, two.arrays[name])
+    features = [np.load(next(tmp_path.glob(f"cache-{ranks}/**/features.npy"))) for ranks in (1, 2)]
+    np.testing.assert_array_equal(*features)
+    bad = [*options, "--set", "min_samples=900", "--out", tmp_path / "bad.npz", "--ranks", "2"]
+    code, _, said = bigbatch(*bad, **environment, **cache)
+    assert code == 2
+    assert said.count("fewer than min_samples 900") == 1
+    assert "Traceback" not in said
+    assert not (tmp_path / "bad.npz").exists()

@@ -15,7 +15,8 @@ from torch import nn
 
 from bigbatch import models
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _source
+from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _ready, _source
+from bigbatch.filters._progress import shown
 from bigbatch.results import Folder
 from bigbatch.run import Run
 from bigbatch.training import train
@@ -25,7 +26,7 @@ FAST = ["reducer=none", "components=5", "drop=0.05"]
 
 
 def extracted(module, dataset, precision="float32", **options):
-    return _features.extract(_source.of_module(module), dataset, precision, **options)[0]
+    return _features.extract(_source.of_module(module), dataset, precision, **options).rows
 
 
 def start(folder, dataset, *settings, ranks=1):
@@ -60,17 +61,52 @@ def test_rows_are_the_networks_features_in_evaluation_mode_without_augmentation(
     np.testing.assert_allclose(half, rows, atol=1e-2)
 
 
-def test_two_ranks_give_the_same_features_and_result_as_one_process(tmp_path):
-    results = []
-    for ranks in (1, 2):
-        folder = tmp_path / str(ranks)
-        folder.mkdir()
-        done = start(folder, "filter_parts:digits", ranks=ranks)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("samples kept") == 1
-        results.append((features_in(folder)[0], _manifest.load(folder / "kept.npz").mask))
-    np.testing.assert_array_equal(results[0][0], results[1][0])
-    assert torch.equal(results[0][1], results[1][1])
+def test_the_networks_answers_come_from_the_same_pass_and_out_of_the_cache(tmp_path):
+    dataset, net = filter_parts.digits(600), filter_parts.Net()
+    passes = []
+    net.hidden.register_forward_hook(lambda _, __, out: passes.append(len(out)))
+    with _cache.below(tmp_path):
+        first = _features.extract(_source.of_module(net), dataset)
+        assert passes == [_features._PROBED, 256, 256, 88]
+        again = _features.extract(_source.of_module(net), dataset)
+        assert passes[4:] == [_features._PROBED]
+    for piece in torch.arange(600).split(_features.CHUNK):  # a sum's last bit depends on how many rows are multiplied
+        with torch.no_grad():
+            logits = net.eval()(dataset.train.fetch(piece)[0])
+        chances, labels = logits.softmax(1), dataset.train.labels[piece]
+        np.testing.assert_array_equal(first.answers["prediction"][piece], logits.argmax(1))
+        np.testing.assert_array_equal(first.answers["confidence"][piece], chances.max(1).values)
+        right = chances[torch.arange(len(piece)), labels]
+        np.testing.assert_allclose(first.answers["loss"][piece], -right.log(), rtol=1e-4)
+    assert [first.answers[name].dtype for name in ("prediction", "confidence", "loss")] == ["i8", "f4", "f4"]
+    for name, answers in first.answers.items():
+        np.testing.assert_array_equal(answers, again.answers[name])
+
+
+class Undecided(filter_parts.Net):
+    """Features of its own, and no word on what is brightest."""
+
+    def features(self, x):
+        return self.hidden(x)
+
+    def forward(self, x):
+        brightness = x.flatten(1).sum(1)
+        return self.head(self.features(x)) + torch.where(brightness == brightness.max(), torch.inf, 0.0)[:, None]
+
+
+def test_answers_are_unknown_where_logits_are_not_finite_and_absent_where_outputs_are_no_classes(tmp_path):
+    dataset = filter_parts.digits(200)
+    answers = _features.extract(_source.of_module(Undecided()), dataset).answers
+    (sample,) = np.flatnonzero(answers["prediction"] == -1)
+    pixels = dataset.train.fetch(torch.arange(200))[0].flatten(1).sum(1)
+    assert sample == pixels.argmax()
+    assert np.flatnonzero(np.isnan(answers["confidence"])).tolist() == [sample]
+    assert np.flatnonzero(np.isnan(answers["loss"])).tolist() == [sample]
+    other = _features.extract(_source.of_module(filter_parts.Net(classes=7)), dataset, any_classes=True)
+    assert other.answers == {}
+    np.save(tmp_path / "ready.npy", other.rows)
+    ready = _source.open_source(str(tmp_path / "ready.npy"), None, dataset)
+    assert _features.extract(ready, dataset).answers == {}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -88,7 +124,11 @@ def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ran
     assert again.returncode == 0, again.stderr
     rows, done = features_in(tmp_path)
     assert done.all()
-    np.testing.assert_array_equal(rows, extracted(filter_parts.Net(), filter_parts.digits()))
+    whole = _features.extract(_source.of_module(filter_parts.Net()), filter_parts.digits())
+    np.testing.assert_array_equal(rows, whole.rows)
+    saved = _manifest.load(tmp_path / "kept.npz")
+    for name in ("prediction", "confidence", "loss"):
+        np.testing.assert_array_equal(saved.arrays[name], whole.answers[name])
 
 
 def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, monkeypatch):
@@ -187,7 +227,7 @@ def test_a_network_that_is_not_there_is_refused(network):
 
 
 def from_file(path, dataset):
-    return _features.extract(_source.open_source(str(path), None, dataset), dataset)[0]
+    return _features.extract(_source.open_source(str(path), None, dataset), dataset).rows
 
 
 def write_features(folder, kind, features):
@@ -205,7 +245,7 @@ def write_features(folder, kind, features):
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "parquet"])
 def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(_features, "_ROWS_PER_READ", 64)
+    monkeypatch.setattr(_ready, "_ROWS_PER_READ", 64)
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
     with _cache.below(tmp_path / "cache"):
         rows = from_file(write_features(tmp_path, kind, features), filter_parts.digits(300))
@@ -223,7 +263,7 @@ def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
     ],
 )
 def test_files_that_do_not_fit_are_refused_and_leave_nothing(tmp_path, kind, change, sentence, monkeypatch):
-    monkeypatch.setattr(_features, "_ROWS_PER_READ", 64)
+    monkeypatch.setattr(_ready, "_ROWS_PER_READ", 64)
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
     with _cache.below(tmp_path / "cache"):
         with pytest.raises(Problem, match=sentence):
@@ -239,6 +279,37 @@ def test_a_damaged_file_is_refused(tmp_path):
     for broken in (path, tmp_path / "objects.npy", tmp_path / "flat.npy"):
         with pytest.raises(Problem, match=r"cannot be read .*: save them as \[samples, width\] numbers"):
             from_file(broken, filter_parts.digits(300))
+
+
+def test_a_copy_of_ready_features_that_was_cut_is_made_again(tmp_path):
+    features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
+    path, dataset = write_features(tmp_path, "npz", features), filter_parts.digits(300)
+    with _cache.below(tmp_path / "cache"):
+        from_file(path, dataset)
+        (copy,) = (tmp_path / "cache/features").iterdir()
+        for size in (copy.stat().st_size // 2, 20, 0):
+            with copy.open("r+b") as file:
+                file.truncate(size)
+            np.testing.assert_array_equal(from_file(path, dataset), features)
+
+
+@pytest.mark.parametrize("features", [np.full((300, 2), None), np.full((300, 2), "a"), np.ones((300, 2), bool)])
+def test_arrays_that_are_no_numbers_are_refused(features):
+    with pytest.raises(Problem, match=r"features are of type .*, not numbers: give an array of floats"):
+        _source.of_array(features)
+
+
+def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(Problem, match=r"the cache .* cannot be made or written to .*: set XDG_CACHE_HOME to a folder"):
+        extracted(filter_parts.Net(), filter_parts.digits(300))
+
+
+def test_the_last_chunk_counts_only_the_samples_it_has(tmp_path, capsys):
+    with _cache.below(tmp_path), shown(True):
+        extracted(filter_parts.Net(), filter_parts.digits(600))
+    assert capsys.readouterr().err.startswith("features  600/600  ")
 
 
 # -- principal components and neighbours

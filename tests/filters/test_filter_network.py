@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 
 import filter_parts
@@ -12,8 +13,8 @@ import torch
 from sklearn.cluster import DBSCAN
 
 from bigbatch import datasets, parts
-from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _manifest, _map, _stations, kept_indices, network
+from bigbatch.errors import Notice, Problem
+from bigbatch.filters import _cache, _manifest, _map, kept_indices, network, rebuild
 from bigbatch.filters._commands import filter_dataset
 from bigbatch.run import Run
 from bigbatch.training import train
@@ -76,10 +77,13 @@ def test_what_is_dropped_is_dbscans_noise_on_the_map_class_by_class(result):
 
 def test_the_manifest_rebuilds_the_same_mask_and_score_bit_for_bit_without_the_cache(result):
     saved = _manifest.load(result)
-    again = _manifest.rebuild(result.with_suffix(".json"))
+    again = rebuild(result.with_suffix(".json"))
     assert torch.equal(again.mask, saved.mask)
     assert torch.equal(again.score, saved.score)
-    assert (again.arrays["map"] == saved.arrays["map"]).all()
+    assert set(again.arrays) == {"map", "cluster", "prediction", "confidence", "loss"}
+    for name, array in again.arrays.items():
+        np.testing.assert_array_equal(array, saved.arrays[name])
+    assert (again.arrays["prediction"] == saved.arrays["label"]).mean() > 0.8  # it learned them
 
 
 def test_a_run_trains_on_the_result_and_tests_on_all_of_the_test_set(result, tmp_path):
@@ -157,8 +161,7 @@ def test_a_fraction_over_all_may_take_unlike_shares_of_classes():
 
 def test_paper_and_manual_modes_are_plain_dbscan_and_warn_of_a_fixed_eps():
     _, kept = blobs(mode="paper")
-    features = filter_parts.two_blobs()[1]
-    points = _stations.components_of(features, _cache.hash_of_array(features), np.arange(100), 50)[0]
+    points = kept.arrays["map"]  # the features are two-dimensional
     noise = np.concatenate([DBSCAN(eps=0.5, min_samples=5).fit_predict(p) == -1 for p in (points[:60], points[60:])])
     np.testing.assert_array_equal(~kept.mask.numpy(), noise)
     assert any("fixed eps means nothing" in note for note in kept.info["notes"])
@@ -185,14 +188,18 @@ def test_a_person_overrides_and_the_history_rebuilds(result, tmp_path):
     )
     with pytest.raises(Problem, match="numbered 0 to 1436, got 5000"):
         _manifest.override(read, [5000], keep=False, reason="?")
+    whole_class = np.flatnonzero(read.arrays["label"] == 3)
+    with pytest.raises(Problem, match="this override would drop every sample of class 3: leave some of its samples in"):
+        _manifest.override(read, whole_class, keep=False, reason="?")
     assert torch.equal(_manifest.load(copy).mask, read.mask)
 
 
 def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
     dataset, first = blobs(drop=0.05)
     config = parts.configure("filters", {"name": "random"})
-    manifest = _manifest.describe(first, dataset, parts.configure("datasets", "digits"), config)
-    _manifest.save(tmp_path / "first.npz", first, dataset.train.labels, manifest)
+    _manifest.save(
+        tmp_path / "first.npz", _manifest.result_of(first, dataset, parts.configure("datasets", "digits"), config)
+    )
     _, second = blobs(drop=0.05, after=str(tmp_path / "first.npz"))
     assert not second.mask[~first.mask].any()
     assert torch.isinf(second.score[~first.mask]).all()
@@ -211,6 +218,42 @@ def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
 def test_a_filter_that_cannot_be_is_refused_in_one_sentence(options, sentence):
     with pytest.raises(Problem, match=sentence):
         blobs(**options)
+
+
+def test_ties_that_keep_a_fraction_from_being_met_are_counted():
+    dataset, features = filter_parts.two_blobs((10, 10), outliers=0)
+    # of each class 3 points lie together far from the rest: 2 of them are asked for, but they go together or stay
+    features[:10] = np.repeat([[0.0, 0.0], [9.0, 9.0]], [7, 3], axis=0)
+    features[10:] = features[:10] + 100
+    kept = network(features, dataset, reducer="none", drop=0.2, min_samples=4)
+    assert kept.mask.all()
+    assert any(note.startswith("4 fewer samples than the 4 asked for are dropped") for note in kept.info["notes"])
+    assert len(blobs(drop=0.05)[1].info["notes"]) == 1
+
+
+def test_the_papers_eps_is_fixed_so_that_another_mode_is_advised():
+    dataset, features = filter_parts.two_blobs()
+    with pytest.raises(Problem, match="class class 0, class 1: use mode=fraction, or mode=manual with a larger eps"):
+        network(features * 1000, dataset, reducer="none", mode="paper")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("reducer", "options"), [("umap", {"perplexity": 1}), ("pacmap", {"seed": 2**40})])
+def test_a_reducer_that_refuses_its_options_is_one_sentence(reducer, options):
+    pytest.importorskip(reducer)
+    dataset, features = filter_parts.two_blobs()
+    with pytest.raises(Problem, match=rf"reducer '{reducer}' makes no map with perplexity=.* \(.*\): use others, or"):
+        network(features, dataset, reducer=reducer, **{"perplexity": 10} | options)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_a_reducer_logs_becomes_a_notice_and_what_was_asked_for_is_no_news(capfd):
+    logger = logging.getLogger("pacmap.pacmap")
+    with _map._noticed("pacmap"):
+        logger.warning("Warning: random state is set to 0.")  # a Notice would be an error here
+        with pytest.warns(Notice, match="pacmap says: not deterministic"):
+            logger.warning("not deterministic")
+    assert capfd.readouterr().err == ""
 
 
 def test_a_map_of_too_few_samples_is_refused_with_a_perplexity_that_fits():
@@ -245,7 +288,7 @@ def test_a_result_of_another_dataset_is_refused(result, tmp_path):
     manifest["dataset"]["config"] = {"name": "digits"}
     (tmp_path / "kept.json").write_text(json.dumps(manifest))
     with pytest.raises(Problem, match="was made for another dataset"):
-        _manifest.rebuild(tmp_path / "kept.json")
+        rebuild(tmp_path / "kept.json")
 
 
 def test_a_network_that_changed_since_is_not_rebuilt_from(result, tmp_path):
@@ -253,8 +296,8 @@ def test_a_network_that_changed_since_is_not_rebuilt_from(result, tmp_path):
     manifest["info"]["network"]["hash"] = "0" * 64
     manifest["filter"]["reducer"] = "none"
     (tmp_path / "kept.json").write_text(json.dumps(manifest))
-    with pytest.raises(Problem, match="has changed since"):
-        _manifest.rebuild(tmp_path / "kept.json")
+    with pytest.raises(Problem, match="have changed since"):
+        rebuild(tmp_path / "kept.json")
 
 
 def test_a_cut_or_foreign_file_is_refused(result, tmp_path):

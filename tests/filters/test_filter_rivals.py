@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from bigbatch import keyed, parts
+from bigbatch.errors import Problem
 from bigbatch.filters import _size, ccs, grid, semdedup
 from bigbatch.filters._learning import folds, learned, probabilities
 
@@ -187,3 +188,26 @@ def test_duplicates_above_a_threshold_go_however_many(tmp_path):
     np.save(tmp_path / "features.npy", features)
     found = kept("semdedup", dataset, network=str(tmp_path / "features.npy"), threshold=0.999, clusters=1)
     assert (~found.mask).sum() == 10
+
+
+class Counted(np.ndarray):
+    """Remembers how many rows were asked for at most."""
+
+    def __getitem__(self, key):
+        found = np.asarray(self).__getitem__(key)
+        Counted.most = max(getattr(Counted, "most", 0), len(found))
+        return found
+
+
+def test_duplicates_are_looked_for_without_all_features_in_memory(monkeypatch):
+    monkeypatch.setattr(semdedup, "_LEAST_BATCH", 50)
+    random = np.random.default_rng(0)
+    centres = np.repeat(np.eye(8), 25, axis=0) * 9
+    features = (centres + random.normal(size=(200, 8))).astype(np.float32)
+    features[100:110] = features[110:120]
+    found = semdedup._similarities(features.view(Counted), 8, 0)["similarity"]
+    assert Counted.most < 100
+    assert np.flatnonzero(found > 1 - 1e-5).size == 10
+    assert all((found[sample] > 1 - 1e-5) != (found[sample + 10] > 1 - 1e-5) for sample in range(100, 110))
+    with pytest.raises(Problem, match="300 clusters of 200 samples make no sense"):
+        kept("semdedup", filter_parts.digits(200), network="filter_parts:Net", clusters=300)

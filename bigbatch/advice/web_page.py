@@ -1,0 +1,250 @@
+"""The answer as one page: verdict, goodput, noise over training, gradients, strides, layers, curvature, doubts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bigbatch.advice import words
+from bigbatch.figures import Chart
+from bigbatch.page import Page
+
+if TYPE_CHECKING:
+    from bigbatch.advice.answer import Advice
+
+
+def page(advice: Advice) -> Page:
+    made = Page(f"{advice.of}: {words.verdict(advice)}", f"grade {advice.grade}: {'; '.join(advice.reasons)}")
+    made.strip(
+        [
+            ("advised global batch", f"{advice.batch:,}"),
+            ("best time at B*, 90 %", f"{words.number(advice.optimum)} ({words.span(advice.interval)})"),
+            (f"noise scale φ{', only a lower bound' if advice.only_lower_bound else ''}", words.noise_scale(advice)),
+            ("memory holds in one piece", words.number(advice.memory_cap) if advice.memory_cap else "unknown"),
+            (f"time to the same loss, over that at {advice.now:,}", f"× {advice.expected['seconds']['factor']:.3g}"),
+            ("grade", advice.grade),
+        ]
+    )
+    for warning in advice.warnings:
+        made.text(f"Note: {warning}.", "warning")
+    if advice.verified:
+        kind = {"worse": "warning", "better": "good"}.get(advice.verified["verdict"], "")
+        made.text(f"Verified with {advice.verified['seeds']} orders: {advice.verified['said']}.", kind)
+
+    made.heading("What it brings, and the rate to use")
+    made.charts([(_goodput(advice), _goodput_caption(advice))])
+    made.table(
+        ["against now", f"at {advice.now:,}", f"at {advice.batch:,}", "factor (90 %)"], words.expectations(advice)
+    )
+    made.table(["rule", f"rate at {advice.batch:,}", "warm-up"], words.rules(advice))
+    made.text(words.prior(advice))
+
+    made.heading("The gradient and its noise")
+    made.charts([(_noise(advice), _noise_caption(advice)), (_gradient(advice), _gradient_caption(advice))])
+    made.heading("Steps and curvature")
+    made.charts([(_strides(advice), _strides_caption(advice)), (_lipschitz(advice), _lipschitz_caption(advice))])
+    if advice.lipschitz_peaks:
+        columns = ["run", "global_batch", "step", "epochs"]
+        made.table(
+            ["run", "global batch", "L(x, g) peaked at step", "at epoch"],
+            [[row[column] for column in columns] for row in advice.lipschitz_peaks],
+        )
+    made.heading("Layers")
+    made.text(
+        f"The shade is each tensor's own noise scale, where its signal could be told from noise. ‖g‖ is that of a "
+        f"batch of {advice.now:,}; where ‖w‖/‖g‖ differs much between layers, one rate cannot suit all of them."
+    )
+    made.table(
+        ["tensor", "elements", "‖w‖", "‖g‖", "‖w‖/‖g‖", "noise scale", "E|Δw|"],
+        [
+            [layer[key] for key in ("name", "elements", "weight", "gradient", "ratio", "noise_scale", "stride")]
+            for layer in advice.layers
+        ],
+        heat="noise scale",
+    )
+    made.heading("Step times")
+    times = advice.step_times
+    made.table(
+        ["batch", "least ms", "on the line, ms"],
+        [
+            [batch, 1000 * seconds, 1000 * (times["fixed_seconds"] + times["seconds_per_sample"] * batch)]
+            for batch, seconds in zip(times["batches"], times["seconds"], strict=True)
+        ],
+    )
+    made.footer(_footer(advice))
+    return made
+
+
+# -- goodput
+
+
+def _goodput(advice: Advice) -> Chart:
+    chart = Chart(
+        "Progress a second, relative to now",
+        "global batch",
+        "goodput",
+        scale=_scale(advice),
+        log_x=True,
+        size_inches=(11.0, 3.6),
+    )
+    rows = advice.goodput
+    chart.line(
+        "goodput, 90 % band",
+        [row["batch"] for row in rows],
+        [row["value"] for row in rows],
+        low=[row["interval"][0] for row in rows],
+        high=[row["interval"][1] for row in rows],
+        markers=False,
+    )
+    _mark(chart, advice)
+    return chart
+
+
+def _mark(chart: Chart, advice: Advice) -> None:
+    marks = [("now", advice.now), ("B*", advice.optimum), ("φ", advice.noise_scale), ("data", advice.data_cap)]
+    first, last = advice.goodput[0]["batch"], advice.goodput[-1]["batch"]
+    for label, value in [*marks, ("memory cap", advice.memory_cap)]:
+        if value is not None and first <= value <= last:
+            chart.vertical(value, f"{label} {words.number(value)}")
+
+
+def _goodput_caption(advice: Advice) -> str:
+    last = advice.goodput[-1]["batch"]
+    beyond = [
+        f"{label} ({words.number(value)})"
+        for label, value in (
+            ("φ", advice.noise_scale),
+            ("all of the data", advice.data_cap),
+            ("the memory cap", advice.memory_cap),
+        )
+        if value is not None and value > last
+    ]
+    outside = f" Beyond the right edge: {', '.join(beyond)}." if beyond else ""
+    return (
+        "Throughput B/(a + b·B) times efficiency (φ + B₀)/(φ + B); it peaks at B* = √(aφ/b). "
+        f"A step takes {words.step_time(advice)}.{outside}"
+    )
+
+
+# -- the gradient and its noise
+
+
+def _noise(advice: Advice) -> Chart:
+    bounded = [row for row in advice.over_training if _end(row, 0) is not None and _end(row, 1) is None]
+    rows = [row for row in advice.over_training if row["estimate"] is not None and row not in bounded]
+    chart = Chart(
+        "Noise scale over training", "step", "noise scale φ", scale=_scale(advice), log_y=bool(rows or bounded)
+    )
+    chart.line(
+        "φ, 90 % band",
+        [row["step"] for row in rows],
+        [row["estimate"] for row in rows],
+        low=[_end(row, 0) for row in rows],
+        high=[_end(row, 1) for row in rows],
+    )
+    if bounded:
+        chart.points("only at least this", [row["step"] for row in bounded], [_end(row, 0) or 0.0 for row in bounded])
+    return chart
+
+
+def _end(row: dict[str, Any], which: int) -> float | None:
+    return row["interval"][which] if row["interval"] else None
+
+
+def _noise_caption(advice: Advice) -> str:
+    return (
+        "trΣ/|G|² as a quotient of averages. The last point has the most batches behind it and is what the answer "
+        "rests on; where a batch could not tell the gradient from its noise there is only a lower end."
+    )
+
+
+def _gradient(advice: Advice) -> Chart:
+    found = advice.gradient
+    rows = found["by_batch"]
+    chart = Chart(f"Mean |g| of {found['layer']}", "batch n", "mean |g|", scale=_scale(advice), log_x=True, log_y=True)
+    sizes = [row["batch"] for row in rows]
+    chart.line(
+        "measured",
+        sizes,
+        [row["measured"] for row in rows],
+        low=[row["measured"] - 1.645 * row["error"] for row in rows],
+        high=[row["measured"] + 1.645 * row["error"] for row in rows],
+    )
+    chart.line("σ√(2/π)/√n, no mean gradient", sizes, [row["corrected"] for row in rows], markers=False, dashed=True)
+    chart.line("folded normal", sizes, [row["folded"] for row in rows], markers=False, dashed=True)
+    return chart
+
+
+def _gradient_caption(advice: Advice) -> str:
+    found = advice.gradient
+    slope = "" if found["exponent"] is None else f" The measured slope is {found['exponent']:.2f}."
+    return (
+        f"Batches of {found['population']:,} samples, drawn without replacement (Gao & Zhong 2020, eq. 4, with the "
+        f"constant corrected). Noise alone falls by 1/√n; the mean gradient stays.{slope}"
+    )
+
+
+# -- steps and curvature
+
+
+def _strides(advice: Advice) -> Chart:
+    rows = [row for row in advice.strides if row["normalised"] is not None]
+    chart = Chart("Stride of a step, E|Δw| / rate", "step", "E|Δw| / rate", scale=_scale(advice), log_y=bool(rows))
+    chart.line("all weights", [row["step"] for row in rows], [row["normalised"] for row in rows])
+    return chart
+
+
+def _strides_caption(advice: Advice) -> str:
+    return "How far a step moves a weight in the mean, over the rate (Gao & Zhong 2020, eq. 6); momentum included."
+
+
+def _lipschitz(advice: Advice) -> Chart:
+    chart = Chart("Curvature along the gradient", "step", "gᵀHg / ‖g‖²", scale=_scale(advice))
+    steps = [row["step"] for row in advice.lipschitz]
+    chart.line("L(x, g), signed", steps, [row["finite"] for row in advice.lipschitz])
+    stable = [(row["step"], 2 / row["rate"]) for row in advice.lipschitz if row["rate"]]
+    top = max((abs(row["finite"]) for row in advice.lipschitz), default=0.0)
+    if stable and min(limit for _, limit in stable) < 20 * top:
+        chart.line("2 / rate", *zip(*stable, strict=True), markers=False, dashed=True)
+    return chart
+
+
+def _lipschitz_caption(advice: Advice) -> str:
+    if not advice.lipschitz:
+        return "Not measured: see the notes."
+    highest = max(advice.lipschitz, key=lambda row: row["finite"])
+    last = advice.lipschitz[-1]
+    limit = "" if not last["rate"] else f" 2/rate is {words.number(2 / last['rate'])} at the last point."
+    return (
+        f"On 32 fixed samples (LEGW paper, Fig. 3). Above 2/rate plain descent along g overshoots; a warm-up has to "
+        f"last beyond the peak, here {words.number(highest['finite'])} at step {highest['step']}.{limit}"
+    )
+
+
+# -- what to know
+
+
+def _scale(advice: Advice) -> str:
+    return f"{advice.of}, seed {advice.about['seed']}, {advice.about['steps']} steps"
+
+
+def _footer(advice: Advice) -> list[str]:
+    about = advice.about
+    seconds = about["seconds"]
+    spent = ", ".join(f"{name} {words.duration(value)}" for name, value in seconds.items())
+    norms = about.get("batchnorm", "none in the model")
+    noise = advice.noise
+    return [
+        f"Measured after {about['steps']:,} steps ({about['epochs']:.3g} epochs; the warm-up is "
+        f"{about['warmup_epochs']:.3g}), of which {about['steps_trained_here']:,} were trained for this, at rate "
+        f"{about['rate']:.3g}, on {about['device']} with {about['threads']} threads.",
+        f"Overhead: {words.duration(sum(seconds.values()))} in all: {spent}.",
+        f"Noise scale from {noise['rows']} batches of {noise['batch']:,} in pieces of {noise['piece']:,}; intervals "
+        f"hold {about['level']:.0%} of bootstrap draws, of the noise and of the step times together.",
+        f"BatchNorm: {norms}. Dropout: {about.get('dropout', 'none in the model')}. Mode: {about['mode']}. Samples are "
+        f"taken as they are, not augmented.",
+        f"Memory: {advice.memory['method']}; it limits {advice.memory['limits']}.",
+        f"Curvature by central differences over a radius of {words.number(about['lipschitz_radius'])} "
+        f"(a thousandth of ‖w‖). Seed {about['seed']}.",
+        "What B* cannot know: generalisation. It is the batch with the least expected time to a training loss; "
+        "--verify compares B and 2B by training.",
+    ]

@@ -1,0 +1,65 @@
+"""`bigbatch advise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bigbatch.commands._options import DONE, DataDir, Quiet, Settings
+from bigbatch.errors import Problem
+
+
+def command(
+    recipe_or_run: str,
+    *,
+    settings: Settings = None,
+    out: Annotated[Path, Parameter(help="folder for advise.html and advise.json")] = Path("advise"),
+    verify: Annotated[
+        bool, Parameter(negative="", help="also train on at B and 2B from one point, and compare the losses")
+    ] = False,
+    json: Annotated[bool, Parameter(negative="", help="print the answer as JSON in the place of the screen")] = False,
+    batches: Annotated[str | None, Parameter(help="batches to time, with commas, like 32,64,128,256,512")] = None,
+    seconds: Annotated[float, Parameter(help="about how long to measure; more makes it surer")] = 120.0,
+    steps: Annotated[int | None, Parameter(help="steps to train before measuring; else warm-up and 200")] = None,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> int:
+    """Say which batch is fastest to a loss, from the gradient's noise and the time of steps on this machine.
+
+    A recipe is trained through its warm-up first, a run's folder is measured at its newest checkpoint and only read.
+    """
+    sizes = _sizes(batches)
+    from bigbatch.advice import advise_run
+    from bigbatch.probes._commands import described_or_run
+
+    run, folder = described_or_run(recipe_or_run, settings or [])
+    advice = advise_run(
+        run,
+        folder,
+        data_dir=data_dir,
+        seconds=seconds,
+        steps=steps,
+        batches=sizes,
+        verify=verify,
+        quiet=quiet,
+    )
+    page = advice.write(out)
+    if json:
+        print(advice.to_json())
+    else:
+        advice.show()
+        print(page)
+    return DONE
+
+
+def _sizes(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(size) for size in text.split(",")]
+    except ValueError as error:
+        raise Problem(
+            f"--batches {text} is no list of numbers: write it with commas, like 32,64,128,256,512"
+        ) from error

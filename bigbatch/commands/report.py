@@ -1,0 +1,34 @@
+"""`bigbatch report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from bigbatch.commands._options import DONE, Track
+
+
+def command(
+    runs_or_sweeps: Annotated[list[Path], Parameter(help="folders of runs or sweeps, or of several runs")],
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="the page that is written")] = Path("report.html"),
+    compare: Annotated[bool, Parameter(negative="", help="two runs side by side, with what differs")] = False,
+    track: Track = None,
+) -> int:
+    """Write one page, which needs nothing else to be shown, about runs and sweeps in whatever state they are.
+
+    With --track, mirror the metrics of runs that are there already as well.
+    """
+    from bigbatch import report, trackers
+
+    trackers.check(track or ())
+    path = report.compare(runs_or_sweeps, out) if compare else report.report(runs_or_sweeps, out)
+    print(path.resolve().as_uri())
+    if track:
+        for folder in report.folders(runs_or_sweeps):
+            with trackers.mirrored(folder, track):
+                pass
+    return DONE

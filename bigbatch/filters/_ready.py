@@ -1,0 +1,131 @@
+"""Features that are ready: in memory, or in a .npz, .npy or Parquet file that is copied into a memory map once."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache, _ranks
+from bigbatch.filters._library import library
+from bigbatch.filters._progress import station
+
+_ROWS_PER_READ = 8192
+
+Precision = Literal["float32", "float16"]
+
+
+def check(features: NDArray[Any], samples: int) -> None:
+    """One row of finite numbers a sample, or a Problem."""
+    if features.ndim != 2 or len(features) != samples:
+        raise Problem(f"features have shape {features.shape} but there are {samples} samples: give one row a sample")
+    if not np.isfinite(features).all():
+        sample = int(np.argmin(np.isfinite(features).all(axis=1)))
+        raise Problem(f"features are NaN or infinite for sample {sample}: mend or leave out that row")
+
+
+def mapped(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
+    """The features of a file as a read-only memory map."""
+    rows = _ranks.by_the_first(lambda: str(_converted(path, samples, precision, file_hash)))
+    return np.load(rows, mmap_mode="r")
+
+
+def _converted(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:
+    """A memory-mapped copy of any kind of file, read a piece at a time."""
+    final = _cache.folder("features") / f"{file_hash[:32]}-{precision}.npy"
+    if _is_whole(final, samples):
+        return final
+    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
+    try:
+        _copy(path, temporary, samples, precision)
+        temporary.replace(final)
+    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+        reason = str(error).partition("\n")[0]
+        raise Problem(f"features {path} cannot be read ({reason}): save them as [samples, width] numbers") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return final
+
+
+def _is_whole(path: Path, samples: int) -> bool:
+    """A file that was cut short, by a full disk or a crash, cannot be mapped."""
+    try:
+        return len(np.load(path, mmap_mode="r")) == samples
+    except (OSError, ValueError, EOFError):
+        return False
+
+
+def _copy(path: Path, target: Path, samples: int, precision: Precision) -> None:
+    rows: np.memmap[Any, Any] | None = None
+    filled = 0
+    with station("features", samples) as advance:
+        for piece in _pieces(path):
+            if piece.ndim != 2 or piece.dtype.kind not in "fiu":
+                raise ValueError(f"found {piece.dtype} of shape {piece.shape}")
+            if rows is None:
+                rows = _cache.empty_npy(target, precision, (samples, piece.shape[1]))
+            if filled + len(piece) > samples:
+                filled = samples + 1
+                break
+            rows[filled : filled + len(piece)] = piece
+            finite = np.isfinite(rows[filled : filled + len(piece)]).all(axis=1)
+            if not finite.all():
+                sample = filled + int(np.argmin(finite))
+                raise Problem(f"features {path} are NaN or infinite for sample {sample}: mend or leave out that row")
+            filled += len(piece)
+            advance(filled)
+    if filled != samples or rows is None:
+        found = f"more than {samples}" if filled > samples else str(filled)
+        raise Problem(f"features {path} have {found} rows but the dataset has {samples} samples: give one row a sample")
+    rows.flush()
+
+
+def _pieces(path: Path) -> Iterator[NDArray[Any]]:
+    if path.suffix == ".parquet":
+        yield from _parquet_pieces(path)
+    elif path.suffix == ".npy":
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+        if stored.ndim != 2:
+            raise ValueError(f"found shape {stored.shape}")
+        for begin in range(0, len(stored), _ROWS_PER_READ):
+            yield np.asarray(stored[begin : begin + _ROWS_PER_READ])
+    else:
+        yield from _npz_pieces(path)
+
+
+def _npz_pieces(path: Path) -> Iterator[NDArray[Any]]:
+    """The array `features`, or the only one, out of the archive without holding all of it."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        name = "features" if "features" in names else names[0] if len(names) == 1 else None
+        if name is None:
+            raise ValueError(f"it holds {', '.join(names)} but no 'features'")
+        with archive.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, in_columns, dtype = read_header[version](member)
+            if len(shape) != 2 or in_columns or dtype.hasobject:
+                raise ValueError(f"found {dtype} of shape {shape}{' stored by columns' if in_columns else ''}")
+            for begin in range(0, shape[0], _ROWS_PER_READ):
+                count = min(_ROWS_PER_READ, shape[0] - begin)
+                content = member.read(count * shape[1] * dtype.itemsize)
+                yield np.frombuffer(content, dtype).reshape(count, shape[1])
+
+
+def _parquet_pieces(path: Path) -> Iterator[NDArray[Any]]:
+    """The column `features`, a list in each row, or all columns, a number in each."""
+    parquet = library("pyarrow.parquet", f"reading {path.name}")
+    with parquet.ParquetFile(path) as file:
+        has_lists = "features" in file.schema_arrow.names
+        for batch in file.iter_batches(_ROWS_PER_READ, columns=["features"] if has_lists else None):
+            if has_lists:
+                column = batch.column(0)
+                yield column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), -1)
+            else:
+                yield np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)

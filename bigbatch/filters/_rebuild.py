@@ -1,0 +1,117 @@
+"""A result made again from its manifest: bit for bit, or one sentence that says what has changed."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bigbatch import datasets, parts, provenance
+from bigbatch.datasets import Dataset, sha256
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache
+from bigbatch.filters._kept import Kept
+from bigbatch.filters._library import version
+from bigbatch.filters._manifest import FORMAT, keep, load, masks_used, replayed
+
+_PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options that may name a file or a folder
+
+
+def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
+    """Make the result of a manifest again, from the data and the network alone: nothing is taken from the cache.
+
+    Takes a kept.npz or its .json, from any folder. The same number of threads is used, since sums depend on it.
+    """
+    manifest = _read(Path(path))
+    dataset = dataset_of(Path(path), manifest, data_dir)
+    if dataset.hash != manifest["dataset"]["hash"]:
+        raise Problem(
+            f"{path} was made for another dataset (hash {manifest['dataset']['hash'][:10]}, "
+            f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
+        )
+    options = _found(manifest["filter"], _folders(Path(path), manifest))
+    _refuse_changed_results(path, options, manifest)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(manifest["threads"])
+        with tempfile.TemporaryDirectory() as empty, _cache.below(Path(empty)):
+            kept = keep(dataset, parts.configure("filters", options))
+    finally:
+        torch.set_num_threads(threads)
+    _refuse_another_network(path, kept, manifest)
+    if sha256(kept.mask) != manifest["filter_mask_hash"]:
+        raise Problem(f"{path} cannot be made again bit for bit here ({_differences(manifest)}): make a result anew")
+    return replace(kept, mask=replayed(kept.mask, manifest["overrides"]))
+
+
+def dataset_of(path: Path, manifest: dict[str, Any], data_dir: Path | None) -> Dataset:
+    """What the manifest names, found from any folder; whether it is still the same its hash tells."""
+    options = _found(manifest["dataset"]["config"], _folders(path, manifest))
+    return datasets.load(parts.configure("datasets", options), data_dir)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if path.suffix != ".json":
+        manifest = load(path).manifest
+    else:
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
+    if manifest.get("format") != FORMAT:
+        raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
+    return manifest
+
+
+def _folders(path: Path, manifest: dict[str, Any]) -> list[Path]:
+    """Where relative paths may start: beside the manifest as when it was made, where it was made, or here."""
+    return [path.parent / manifest["working_folder_from_here"], Path(manifest["working_folder"]), Path()]
+
+
+def _found(options: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+    """Options with relative paths made ones that lead to what is there."""
+    found = dict(options)
+    for name, value in options.items():
+        if isinstance(value, dict):
+            found[name] = _found(value, folders)
+        elif name in _PATHS and isinstance(value, str):
+            found[name] = next((str(folder / value) for folder in folders if (folder / value).exists()), value)
+    return found
+
+
+def _refuse_changed_results(path: Path | str, options: dict[str, Any], manifest: dict[str, Any]) -> None:
+    now = masks_used(options)
+    for name, digest in manifest["masks_used"].items():
+        if now[name] != digest:
+            raise Problem(
+                f"the result that '{name}' of {path} names has another mask by now: "
+                "restore that file, or make the result anew"
+            )
+
+
+def _refuse_another_network(path: Path | str, kept: Kept, manifest: dict[str, Any]) -> None:
+    then, now = (about.get("network", {}).get("hash") for about in (manifest["info"], kept.info))
+    if then != now:
+        raise Problem(
+            f"the network or features of {path} have changed since (hash {str(then)[:10]}, now {str(now)[:10]}): "
+            "restore what it was made with"
+        )
+
+
+def _differences(manifest: dict[str, Any]) -> str:
+    """Which packages or hardware are others than those it was made with."""
+    now = provenance.collect()["packages"]
+    then: dict[str, str | None] = manifest["packages"]
+    unlike = [
+        f"{name} {now.get(name) or version(name)} for {old}"
+        for name, old in then.items()
+        if (now.get(name) or version(name)) != old
+    ]
+    if manifest["hardware"]["cpu"] != provenance.hardware()["cpu"]:
+        unlike.append("another processor")
+    return ", ".join(unlike) or "packages and processor are the same, so code or data differ"

@@ -1,0 +1,91 @@
+"""What a sweep found out: accuracy against the batch, the critical batch, the batch that each rate prefers."""
+
+from __future__ import annotations
+
+from bigbatch.figures import Chart
+from bigbatch.page import Page
+from bigbatch.recipes import PaperNumber
+from bigbatch.sweeps import Answers, Curve, Sweep, shown, shown_group
+from bigbatch.sweeps.asked import brief
+
+
+def asked(page: Page, sweep: Sweep) -> None:
+    """The question."""
+    question = sweep.asked
+    page.heading(f"Sweep: {question.title or sweep.folder.name}")
+    lines = [f"{name} = {', '.join(map(brief, values))}" for name, values in question.grids.items()]
+    lines += [
+        f"{name}: {' '.join(f'{field}={brief(value)}' for field, value in changes.items()) or 'as it is'}"
+        for name, changes in question.variants.items()
+    ]
+    lines.append(f"{question.seeds} seed{'s' if question.seeds != 1 else ''}, {len(sweep.points())} settings and seeds")
+    if question.command:
+        lines.append(" ".join(question.command))
+    page.code("\n".join(lines))
+
+
+def answered(page: Page, found: Answers, numbers: list[PaperNumber], scale: str) -> None:
+    """The answers, warnings first where a grid ended too early."""
+    for sentence in (*found.edges, *found.notes):
+        page.text(sentence, "warning" if sentence in found.edges else "")
+    for curve in found.curves:
+        page.text(f"{curve.label}: {curve.note}")
+    for preferred in found.preferred:
+        page.text(f"{preferred.label}: {preferred.note}", "warning" if preferred.edge else "")
+    page.table(
+        ["setting", "global batch", "rate", "result", "done", "diverged", "failed", "unfinished"],
+        [
+            [g.label, g.global_batch, g.rate, shown_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
+            for g in found.groups
+        ],
+    )
+    charts = []
+    if found.curves:
+        charts.append((against_batch(found, numbers, scale), _critical(found.curves)))
+    if len(found.preferred) > 1:
+        charts.append((preferred_batches(found, scale), "The batch of the best mean; the band is over seeds."))
+    page.charts(charts)
+
+
+def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Chart:
+    """Mean and 95 % interval over seeds, a line for each set of runs that differ in the batch alone."""
+    percent = found.measure == "test_accuracy"
+    factor = 100.0 if percent else 1.0
+    name = found.measure.replace("_", " ") + (" (%)" if percent else "")
+    title = found.measure.replace("_", " ").capitalize() + " against the batch"
+    chart = Chart(title, "global batch", name, scale=scale, log_x=True)
+    for curve in found.curves:
+        done = [group for group in curve.groups if group.mean is not None]
+        if done:
+            chart.line(
+                curve.label,
+                [group.global_batch for group in done],
+                [factor * (group.mean or 0.0) for group in done],
+                low=[None if group.low is None else factor * group.low for group in done],
+                high=[None if group.high is None else factor * group.high for group in done],
+                n=[group.n for group in done],
+            )
+    for number in numbers:
+        if number.measure == found.measure:
+            chart.horizontal(factor * number.value, f"{shown(number.value, number.measure)}, {number.source}")
+    return chart
+
+
+def preferred_batches(found: Answers, scale: str) -> Chart:
+    """Gahlot et al., Figs. 4 and 5: which batch each learning rate prefers."""
+    chart = Chart("Preferred batch for each rate", "learning rate", "global batch", scale=scale, log_x=True, log_y=True)
+    rates = sorted(found.preferred, key=lambda preferred: preferred.rate)
+    chart.line(
+        "best mean",
+        [preferred.rate for preferred in rates],
+        [preferred.batch for preferred in rates],
+        low=[preferred.low_batch for preferred in rates],
+        high=[preferred.high_batch for preferred in rates],
+        n=[preferred.n for preferred in rates],
+    )
+    return chart
+
+
+def _critical(curves: tuple[Curve, ...]) -> str:
+    left = [f"{curve.label}: {curve.leaves_at:,}" for curve in curves if curve.leaves_at]
+    return f"Critical batches: {'; '.join(left)}." if left else "No critical batch was met."

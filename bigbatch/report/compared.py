@@ -1,0 +1,80 @@
+"""Two runs side by side: what differs in their run.json, their results, their curves in the same charts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bigbatch import __version__
+from bigbatch.errors import Problem
+from bigbatch.page import Page
+from bigbatch.report.charts import curves, probe_curves
+from bigbatch.report.groups import Group
+from bigbatch.report.pages import environment
+from bigbatch.report.records import Record, differing, flat, found
+from bigbatch.sweeps.asked import brief
+
+_RESULTS = (
+    *("test_accuracy", "test_perplexity", "test_loss", "train_loss", "epochs", "steps", "samples"),
+    *("seconds", "samples_per_second", "peak_rss_mb", "ranks"),
+)
+
+
+def compare(paths: list[Path], out: Path) -> Path:
+    """Write the page about exactly two runs."""
+    sweeps, records = found(paths)
+    if sweeps or len(records) != 2:
+        what = f"{len(records)} runs" + (f" and {len(sweeps)} sweeps" if sweeps else "")
+        raise Problem(f"--compare takes two runs, got {what}: name two folders like runs/<name>-<hash>")
+    first, second = records
+    names = _names(first, second)
+    page = Page(f"{names[0]} beside {names[1]}", f"{first.state} beside {second.state}")
+    for name, record in zip(names, records, strict=True):
+        if record.note:
+            page.text(f"{name}: {record.note}", "warning")
+    page.heading("Results")
+    page.table(["", *names, "difference"], _results(first, second))
+    page.heading("What differs in their run.json")
+    differences = _differences(first, second)
+    if differences:
+        page.table(["field", *names], differences)
+    else:
+        page.text("Nothing: they are the same run, started twice.")
+    page.heading("Curves")
+    groups = [Group(name, (record,)) for name, record in zip(names, records, strict=True)]
+    page.charts(curves(groups, "one run each"))
+    probes = probe_curves(groups, "one run each")
+    if probes:
+        page.heading("Probes")
+        page.charts(probes)
+    page.footer([f"bigbatch {__version__}", *(str(record.path) for record in records)])
+    return page.write(out)
+
+
+def _names(first: Record, second: Record) -> tuple[str, str]:
+    """The folders' names, with where they are in case both have one name."""
+    if first.name != second.name:
+        return first.name, second.name
+    return str(first.path), str(second.path)
+
+
+def _results(first: Record, second: Record) -> list[list[Any]]:
+    one, other = (record.last_test | record.summary for record in (first, second))
+    rows: list[list[Any]] = [["state", first.state, second.state, ""]]
+    for name in _RESULTS:
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, int | float) and isinstance(b, int | float):
+            rows.append([name, a, b, b - a])
+        elif a is not None or b is not None:
+            rows.append([name, a, b, ""])
+    return rows
+
+
+def _differences(first: Record, second: Record) -> list[list[str]]:
+    """Of the runs first, then of where they were run."""
+    one, other = (flat(record.run) | environment(record) for record in (first, second))
+    return [[name, _shown(one, name), _shown(other, name)] for name in differing([one, other])]
+
+
+def _shown(fields: dict[str, Any], name: str) -> str:
+    return brief(fields[name]) if name in fields else "(not there)"

@@ -1,0 +1,86 @@
+"""Runs that differ in nothing but the seed, together, and what they are called beside the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bigbatch.report.records import Record, differing, flat
+from bigbatch.run import fingerprint
+from bigbatch.sweeps import interval, shown
+from bigbatch.sweeps.asked import brief
+
+_NOT_THE_SETTING = (
+    "name",
+    "seed",
+    "micro_batch",
+    "engine",
+)  # they do not change what is learned, or are what is averaged
+_LONGEST_LABEL = 60
+
+
+@dataclass(frozen=True)
+class Group:
+    label: str
+    records: tuple[Record, ...]
+
+    @property
+    def measure(self) -> str:
+        return next((record.result[0] for record in self.records if record.result), "")
+
+    @property
+    def values(self) -> list[float]:
+        """Of the runs that are done."""
+        return [record.result[1] for record in self.records if record.state == "done" and record.result]
+
+    def described(self) -> str:
+        """`96.10 % ± 0.40 (n=3)`."""
+        values = self.values
+        if not values:
+            return "-"
+        mean, _, high = interval(values)
+        percent = self.measure == "test_accuracy"
+        doubt = "" if high is None else f" ± {(100 if percent else 1) * (high - mean):.2f}"
+        return f"{shown(mean, self.measure)}{doubt} (n={len(values)})"
+
+    def states(self) -> str:
+        """`2 done, 1 diverged`."""
+        found = [record.state for record in self.records]
+        return ", ".join(f"{found.count(state)} {state}" for state in dict.fromkeys(found))
+
+
+def setting(record: Record) -> dict[str, object]:
+    """What a run learns by: its fields without name and seed and without how it is divided."""
+    return {name: value for name, value in record.run.items() if name not in _NOT_THE_SETTING}
+
+
+def grouped(records: Sequence[Record], labels: Mapping[Path, str] | None = None) -> list[Group]:
+    """Groups in the order of their first runs. `labels` names runs by their folders, as a sweep does."""
+    together: dict[str, list[Record]] = {}
+    for record in records:
+        given = (labels or {}).get(record.path)
+        key = given or (fingerprint(setting(record)) if record.run else str(record.path))
+        together.setdefault(key, []).append(record)
+    fields = differing([setting(alike[0]) for alike in together.values() if alike[0].run])
+    named = [Group(_label(alike[0], fields, labels or {}), tuple(alike)) for alike in together.values()]
+    return _told_apart(named)
+
+
+def _label(record: Record, fields: Sequence[str], labels: Mapping[Path, str]) -> str:
+    if record.path in labels:
+        return labels[record.path]
+    own = flat(record.run)
+    text = " ".join(f"{name.removesuffix('.name')}={brief(own[name])}" for name in fields if own.get(name) is not None)
+    if not fields:
+        return str(record.run.get("name", record.name))
+    return text if 0 < len(text) <= _LONGEST_LABEL else record.name
+
+
+def _told_apart(groups: list[Group]) -> list[Group]:
+    """Two groups of one label get their folders' names added."""
+    labels = [group.label for group in groups]
+    return [
+        group if labels.count(group.label) == 1 else Group(f"{group.label} ({group.records[0].name})", group.records)
+        for group in groups
+    ]

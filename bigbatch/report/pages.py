@@ -1,0 +1,219 @@
+"""The page about runs and sweeps, from what was asked to where it was run."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bigbatch import __version__
+from bigbatch.errors import Problem
+from bigbatch.page import Page
+from bigbatch.report import answers
+from bigbatch.report.charts import MOST_LINES, curves, probe_curves
+from bigbatch.report.groups import Group, grouped
+from bigbatch.report.papers import COLUMNS, beside_papers
+from bigbatch.report.records import Record, differing, flat, found, read
+from bigbatch.sweeps import Sweep
+from bigbatch.sweeps.asked import brief
+
+_ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
+
+
+def report(paths: Iterable[Path], out: Path) -> Path:
+    """Write one page about runs, sweeps and folders of runs; what is unfinished or damaged is in it as it is."""
+    sweeps, singles = found(paths)
+    labels = {row.folder: row.label for sweep in sweeps for row in _rows(sweep)}
+    records = [*singles, *(read(path) for path in labels if path.exists())]
+    if not records and not sweeps:
+        raise Problem("there is nothing to report: name a run's folder or a sweep's")
+    groups = grouped(records, labels)
+    scale = _scale(groups)
+    page = Page(_title(sweeps, records), f"{_states(records)}; written {time.strftime('%Y-%m-%d %H:%M %Z')}")
+    _best(page, groups)
+    papers = beside_papers(groups)
+    for sweep in sweeps:
+        answers.asked(page, sweep)
+        _answered(page, sweep, [beside.number for beside in papers], scale)
+    _asked(page, records)
+    _runs(page, records)
+    if len(groups) < len(records):
+        page.heading("By setting")
+        page.text("Runs that differ in the seed alone: mean and 95 % t-interval over those that are done.")
+        page.table(["setting", "result", "runs"], [[g.label, g.described(), g.states()] for g in groups])
+    if papers:
+        page.heading("Beside the papers")
+        page.table(COLUMNS, [beside.row() for beside in papers])
+    if len(groups) > MOST_LINES:
+        page.text(
+            f"Curves are drawn of the first {MOST_LINES} of {len(groups)} settings: name fewer folders for others."
+        )
+    _charts(page, groups, scale)
+    _environment(page, records)
+    page.footer([f"bigbatch {__version__}. metrics.jsonl in each run's folder is the truth; this page was made of it."])
+    return page.write(out)
+
+
+def _rows(sweep: Sweep) -> list[Any]:
+    try:
+        return sweep.rows()
+    except Problem:  # one damaged run would hide all others: the folders still say which there are
+        return [_Placed(point.label, sweep.folder / "runs" / point.folder_name) for point in sweep.points()]
+
+
+class _Placed:
+    def __init__(self, label: str, folder: Path) -> None:
+        self.label, self.folder = label, folder
+
+
+def _answered(page: Page, sweep: Sweep, numbers: list[Any], scale: str) -> None:
+    try:
+        answers.answered(page, sweep.answers(), list(dict.fromkeys(numbers)), scale)
+    except Problem as problem:
+        page.text(f"The sweep has no answers: {problem}", "warning")
+
+
+def _title(sweeps: Sequence[Sweep], records: Sequence[Record]) -> str:
+    names = [sweep.asked.title or sweep.folder.name for sweep in sweeps] or [record.name for record in records]
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+
+def _states(records: Sequence[Record]) -> str:
+    found_states = [record.state for record in records]
+    counted = ", ".join(f"{found_states.count(state)} {state}" for state in dict.fromkeys(found_states))
+    return f"{len(records)} run{'s' if len(records) != 1 else ''}: {counted}" if records else "no runs yet"
+
+
+def _scale(groups: Sequence[Group]) -> str:
+    """What was run, for the corner of every chart."""
+    counts = {len(group.records) for group in groups} or {0}
+    seeds = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
+    datasets = dict.fromkeys(r.run["dataset"]["name"] for g in groups for r in g.records if "dataset" in r.run)
+    return ", ".join([*datasets, seeds])
+
+
+def _best(page: Page, groups: Sequence[Group]) -> None:
+    facts = []
+    for record in (record for group in groups for record in group.records):
+        if len(groups) == 1 and len(groups[0].records) == 1:
+            facts = [("state", record.state), *_numbers(record)]
+    if not facts:
+        done = [group for group in groups if group.values]
+        more_is_better = bool(done) and done[0].measure == "test_accuracy"
+        ranked = sorted(done, key=lambda group: sum(group.values) / len(group.values), reverse=more_is_better)
+        facts = [(f"best: {group.label}", group.described()) for group in ranked[:1]]
+        facts += [(f"least good: {group.label}", group.described()) for group in ranked[1:][-1:]]
+    page.strip(facts)
+
+
+def _numbers(record: Record) -> list[tuple[str, str]]:
+    facts = []
+    if record.result:
+        name, value = record.result
+        shown = f"{100 * value:.2f} %" if name == "test_accuracy" else f"{value:.4g}"
+        facts.append((name.replace("_", " "), shown))
+    for name, unit in (
+        ("train_loss", ""),
+        ("epochs", ""),
+        ("steps", ""),
+        ("seconds", " s"),
+        ("samples_per_second", ""),
+    ):
+        if isinstance(record.summary.get(name), int | float):
+            facts.append((name.replace("_", " "), f"{record.summary[name]:,.4g}{unit}"))
+    return facts
+
+
+def _asked(page: Page, records: Sequence[Record]) -> None:
+    """What all runs have in common; what differs is in the table."""
+    known = [record for record in records if record.run]
+    if not known:
+        return
+    page.heading("What was asked")
+    varied = set(differing([record.run for record in known]))
+    common = {name: value for name, value in flat(known[0].run).items() if name not in varied and value is not None}
+    page.code("\n".join(f"{name} = {brief(value)}" for name, value in common.items()))
+    commands = dict.fromkeys(" ".join(map(str, record.about.get("command", []))) for record in known)
+    if len(commands) == 1:
+        page.text("Started as:")
+        page.code(next(iter(commands)))
+
+
+def _runs(page: Page, records: Sequence[Record]) -> None:
+    page.heading("Runs")
+    varied = differing([record.run for record in records if record.run])
+    fields = list(dict.fromkeys([*_ALWAYS_SHOWN, *(name for name in varied if name != "name")]))
+    measures = [name for name in ("test_accuracy", "test_perplexity", "test_loss") if _any_has(records, name)]
+    columns = ["run", "state", *fields, *measures, "train_loss", "epochs", "steps", "seconds", "note"]
+    rows = [_row(record, fields, measures) for record in records]
+    page.table(columns, rows)
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
+    page.download("runs.csv", buffer.getvalue())
+
+
+def _any_has(records: Sequence[Record], name: str) -> bool:
+    return any(name in (record.last_test | record.summary) for record in records)
+
+
+def _row(record: Record, fields: Sequence[str], measures: Sequence[str]) -> list[Any]:
+    own = flat(record.run)
+    last = record.rows[-1] if record.rows else {}
+    known = record.last_test | {"epochs": last.get("epoch"), "steps": last.get("step")} | record.summary
+    loss = known.get("train_loss", known.get("epoch_train_loss"))
+    return [
+        record.name,
+        record.state,
+        *(_plain(own.get(name)) for name in fields),
+        *(known.get(name) for name in measures),
+        loss,
+        *(known.get(name) for name in ("epochs", "steps", "seconds")),
+        record.note,
+    ]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | str) else json.dumps(value)
+
+
+def _charts(page: Page, groups: Sequence[Group], scale: str) -> None:
+    drawn = [group for group in groups if any(record.rows for record in group.records)]
+    if not drawn:
+        return
+    page.heading("Curves")
+    page.charts(curves(drawn, scale))
+    probes = probe_curves(drawn, scale)
+    if probes:
+        page.heading("Probes")
+        if len(drawn) > 1:
+            page.text("Values of single layers are drawn in the report of one run.")
+        page.charts(probes)
+
+
+def _environment(page: Page, records: Sequence[Record]) -> None:
+    """Where and with what, once for all runs that have it in common."""
+    environments: dict[str, list[str]] = {}
+    for record in records:
+        if record.about:
+            environments.setdefault(json.dumps(environment(record)), []).append(record.name)
+    if environments:
+        page.heading("Environment")
+    for text, names in environments.items():
+        if len(environments) > 1:
+            page.text(
+                f"{len(names)} run{'s' if len(names) > 1 else ''}: {', '.join(names[:8])}{' ...' * (len(names) > 8)}"
+            )
+        page.table(["what", "value"], [[name, brief(value)] for name, value in json.loads(text).items()])
+
+
+def environment(record: Record) -> dict[str, Any]:
+    """Code, packages, machine."""
+    commit = record.about.get("commit")
+    changed = " with uncommitted changes" if record.about.get("dirty_diff") else ""
+    fields = {"commit": f"{commit}{changed}" if commit else "not in a repository"}
+    fields |= flat({name: record.about.get(name) or {} for name in ("packages", "hardware", "resolved")})
+    return {name: value for name, value in fields.items() if value not in (None, [])}

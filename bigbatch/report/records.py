@@ -1,0 +1,158 @@
+"""What a run's folder says, whatever state it is in: a damaged or unfinished run is a record too, never an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bigbatch import results
+from bigbatch.errors import Problem
+from bigbatch.results import Folder
+from bigbatch.sweeps import Sweep
+
+MEASURES = ("test_accuracy", "test_perplexity", "test_loss")  # the first that a run has is its result
+_MARKS = ("run.json", "status", "metrics.jsonl", "summary.json")  # any of them makes a folder a run's
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run as it was found. `state` is its status, or what the files show instead of it."""
+
+    path: Path
+    state: str  # done diverged stopped failed running | killed, not begun, damaged
+    note: str = ""  # what to know about a state that is not `done`
+    about: dict[str, Any] = field(default_factory=dict)  # run.json
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    @property
+    def run(self) -> dict[str, Any]:
+        found = self.about.get("run")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def last_test(self) -> dict[str, Any]:
+        return next((row for row in reversed(self.rows) if row.get("test_loss") is not None), {})
+
+    @property
+    def result(self) -> tuple[str, float] | None:
+        """What was measured at the end, or last where the end has not come: its name and its value."""
+        found = self.last_test | self.summary
+        return next(((name, found[name]) for name in MEASURES if isinstance(found.get(name), int | float)), None)
+
+
+def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
+    """The sweeps and the single runs behind folders; a folder of runs stands for all of them."""
+    sweeps: list[Sweep] = []
+    records: list[Record] = []
+    for path in paths:
+        if Sweep.is_one(path):
+            sweeps.append(Sweep.open(path))
+        elif _is_run(path):
+            records.append(read(path))
+        else:
+            inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+            if not inside:
+                raise Problem(f"{path} is neither a run nor a sweep nor a folder of runs: give runs/<name>-<hash>")
+            records += map(read, inside)
+    return sweeps, records
+
+
+def folders(paths: Iterable[Path]) -> list[Path]:
+    """All runs behind folders, those of sweeps too."""
+    sweeps, records = found(paths)
+    of_sweeps = (sweep.folder / "runs" / point.folder_name for sweep in sweeps for point in sweep.points())
+    return [*(record.path for record in records), *filter(_is_run, of_sweeps)]
+
+
+def _is_run(path: Path) -> bool:
+    return any((path / mark).is_file() for mark in _MARKS)
+
+
+def read(path: Path) -> Record:
+    """A record of whatever is readable."""
+    folder = Folder(path)
+    troubles: list[str] = []
+    about = _json(path / "run.json", troubles)
+    summary = _json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
+    rows = _rows(path / "metrics.jsonl", troubles)
+    if about and results.fingerprint(about.get("run", {})) != about.get("hash"):
+        troubles.append("run.json was changed after the run had begun")
+    if troubles:
+        return Record(path, "damaged", "; ".join(troubles), about, rows, summary)
+    state, note = _state(folder, summary)
+    return Record(path, state, note, about, rows, summary)
+
+
+def _state(folder: Folder, summary: dict[str, Any]) -> tuple[str, str]:
+    again = f"'bigbatch resume {folder.path}' goes on"
+    match folder.status:
+        case None:
+            return "not begun", again
+        case "running" if folder.trainer_pid() is None:
+            return "killed", again
+        case "diverged":
+            return "diverged", f"the loss was not finite at step {summary.get('diverged_at_step', '?')}"
+        case "stopped" | "failed" as status:
+            return status, again
+        case "done" if not summary:
+            return "damaged", "it is done but has no summary.json"
+        case status:
+            return str(status), ""
+
+
+def _json(path: Path, troubles: list[str]) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(value, dict):
+            return value
+        troubles.append(f"{path.name} is no JSON object")
+    except FileNotFoundError:
+        troubles.append(f"it has no {path.name}")
+    except (OSError, ValueError) as error:
+        troubles.append(f"{path.name} cannot be read ({error})")
+    return {}
+
+
+def _rows(path: Path, troubles: list[str]) -> list[dict[str, Any]]:
+    """The rows up to the first that cannot be read."""
+    rows: list[dict[str, Any]] = []
+    try:
+        for row in results.rows(path):
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                troubles.append(f"row {len(rows) + 1} of {path.name} has no step")
+                break
+            rows.append(row)
+    except (Problem, OSError, ValueError) as error:
+        troubles.append(str(error))
+    return rows
+
+
+def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"optimizer": {"lr": .1}}` becomes `{"optimizer.lr": .1}`; lists stay whole."""
+    found: dict[str, Any] = {}
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differing(runs: Iterable[dict[str, Any]]) -> list[str]:
+    """The fields, flattened, that are not the same in all of them, in the order they come in."""
+    flattened = [flat(run) for run in runs]
+    names = dict.fromkeys(name for fields in flattened for name in fields)
+    missing = object()
+    return [
+        name
+        for name in names
+        if any(fields.get(name, missing) != flattened[0].get(name, missing) for fields in flattened)
+    ]

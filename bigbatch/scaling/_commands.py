@@ -1,0 +1,172 @@
+"""What the commands of `bigbatch scale` do, as functions."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from bigbatch.errors import Notice, Problem
+from bigbatch.scaling import curve, finish, finish_report, published_report, report, subject
+from bigbatch.scaling import published as points_of_others
+from bigbatch.scaling.machine import Machine, find
+from bigbatch.scaling.published import Checked
+
+
+def simulate(
+    model: str,
+    *,
+    engines: Sequence[str],
+    to: int,
+    points: int,
+    machine_name: str,
+    rank_batch: int,
+    sample: str,
+    classes: int,
+    samples_per_second: float | None,
+    picture: int | None,
+    settings: Sequence[str],
+    out: Path | None,
+) -> report.Simulation:
+    """Curves of one model for some engines, printed; with `out`, written."""
+    names = list(dict.fromkeys(name for listed in engines for name in listed.split(",") if name))
+    if not names:
+        raise Problem("no engine was named: use --engine ddp, horovod or ddp,horovod")
+    options = _options(settings, names)
+    configs = {name: curve.configured(name, options[name]) for name in names}
+    machine = find(machine_name).with_settings(options["machine"])
+    ranks = curve.counts(to, points, machine.ranks_per_node)
+    pictured = to if picture is None else picture
+    if not 1 <= pictured <= curve.MOST_RANKS:
+        raise Problem(f"--picture {pictured} makes no sense: use a number of ranks from 1 on")
+    _warn_beyond(machine, to)
+    started = time.process_time()
+    profile = subject.profiles(
+        model,
+        machine,
+        options=options["model"],
+        sample_shape=_shape(sample),
+        classes=classes,
+        rank_batch=rank_batch,
+        samples_per_second=samples_per_second,
+    )(rank_batch)
+    curves = curve.curve(profile, configs, machine, ranks)
+    found = report.Simulation(
+        profile=profile,
+        machine=machine,
+        settings={name: curve.Setting(profile, name, config, machine) for name, config in configs.items()},
+        curves=curves,
+        pictured_ranks=pictured,
+        cpu_seconds=time.process_time() - started,
+    )
+    report.show(found)
+    if out is not None:
+        written = report.write(found, _checked(), out, _command())
+        print(written[-1])
+    return found
+
+
+def plan(
+    model: str,
+    *,
+    global_batch: int,
+    noise_scale: str,
+    engine: str,
+    to: int,
+    points: int,
+    machine_name: str,
+    rank_batch: int,
+    sample: str,
+    classes: int,
+    samples_per_second: float | None,
+    settings: Sequence[str],
+    out: Path | None,
+) -> list[finish.Choice]:
+    """The number of ranks with the best time to finish, printed; with `out`, written."""
+    if global_batch < 1:
+        raise Problem(f"--global-batch {global_batch} makes no sense: use the batch of your training, 1 or more")
+    options = _options(settings, [engine])
+    config = curve.configured(engine, options[engine])
+    machine = find(machine_name).with_settings(options["machine"])
+    noise = finish.noise(noise_scale)
+    ranks = curve.counts(to, points, machine.ranks_per_node)
+    _warn_beyond(machine, to)
+    profiles = subject.profiles(
+        model,
+        machine,
+        options=options["model"],
+        sample_shape=_shape(sample),
+        classes=classes,
+        rank_batch=rank_batch,
+        samples_per_second=samples_per_second,
+    )
+    planner = finish.Planner(
+        profiles=profiles,
+        engine=engine,
+        config=config,
+        machine=machine,
+        global_batch=global_batch,
+        most_rank_batch=rank_batch,
+        noise=noise,
+    )
+    choices = planner.choices(ranks)
+    words = finish_report.words_for(choices, to)
+    finish_report.show(choices, words)
+    if out is not None:
+        about = {
+            "simulated": True,
+            "model": model,
+            "machine": machine.name,
+            "engine": engine,
+            "global_batch": global_batch,
+            "most_rank_batch": rank_batch,
+            "noise_scale": noise.scale,
+            "times": profiles(rank_batch).source,
+        }
+        print(finish_report.write(choices, words, about, out, _command())[-1])
+    return choices
+
+
+def published(out: Path | None) -> list[Checked]:
+    """Every published point beside the simulated one."""
+    checked = _checked()
+    published_report.show(checked)
+    if out is not None:
+        for path in published_report.write(checked, out, _command()):
+            print(path)
+    return checked
+
+
+def _checked() -> list[Checked]:
+    return points_of_others.check(subject.published_shapes)
+
+
+def _options(settings: Sequence[str], engines: Sequence[str]) -> dict[str, dict[str, object]]:
+    for name in engines:
+        curve.configured(name, {})  # an unknown engine is named before its settings are
+    return subject.sorted_settings(settings, engines)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise Problem(f"--sample {text} is no shape: write numbers with commas, like 3,224,224") from error
+
+
+def _warn_beyond(machine: Machine, to: int) -> None:
+    if to > machine.ranks:
+        warnings.warn(
+            Notice(
+                f"machine '{machine.name}' has {machine.ranks:,} ranks: beyond them the numbers are those of a larger "
+                "machine with the same nodes and links"
+            ),
+            stacklevel=2,
+        )
+
+
+def _command() -> str:
+    return shlex.join(["bigbatch", *sys.argv[1:]])

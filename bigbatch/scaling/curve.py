@@ -1,0 +1,137 @@
+"""Many numbers of ranks: the expected step, the band of the jitter, and what each term of the step is worth.
+
+Efficiency is the weak-scaling one: the step of one rank over the step of N ranks with the same batch each. The band
+holds nine of ten steps: the slowest rank's factor between its 5 % and its 95 % quantile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from bigbatch.errors import Problem, did_you_mean
+from bigbatch.parts import explain
+from bigbatch.scaling import ddp, horovod
+from bigbatch.scaling.jitter import slowest, slowest_quantile
+from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.profile import Profile
+from bigbatch.scaling.step import Step
+
+ENGINES: dict[str, Any] = {"ddp": ddp, "horovod": horovod}
+BAND = (0.05, 0.95)
+TERMS = ("jitter", "latency", "transfer", "negotiation")
+MOST_RANKS = 10_000_000
+_PICTURED = (0.0,)  # the phase of Horovod's cycle
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of ranks. `worth_us[term]`: by how much the step would be shorter if that term alone were free."""
+
+    engine: str
+    ranks: int
+    nodes: int
+    step_us: float
+    exposed_us: float
+    efficiency: float
+    low: float
+    high: float
+    all_reduces: int
+    worth_us: dict[str, float]
+
+    @property
+    def bends(self) -> str:
+        """The term that is worth most."""
+        most = max(TERMS, key=lambda term: self.worth_us[term])
+        return most if self.worth_us[most] > 0 else "nothing"
+
+
+def configured(engine: str, options: dict[str, Any]) -> BaseModel:
+    """The options of an engine as its Config."""
+    if engine not in ENGINES:
+        raise Problem(f"no simulated engine called '{engine}'{did_you_mean(engine, ENGINES)} Use ddp or horovod")
+    config: type[BaseModel] = ENGINES[engine].Config
+    try:
+        return config.model_validate(options)
+    except ValidationError as error:
+        raise Problem(explain(error, f"engine '{engine}'", config)) from error
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything but the number of ranks."""
+
+    profile: Profile
+    engine: str
+    config: BaseModel
+    machine: Machine
+
+    def one_step(self, ranks: int) -> Step:
+        """The expected step as a picture: what ran when."""
+        return self._steps(slowest(self.machine.jitter, ranks), ranks, (), _PICTURED)[0]
+
+    def step_us(self, ranks: int, *, share: float | None = None, free: Collection[str] = ()) -> float:
+        """The expected step; with `share`, what this share of steps stays below; with `free`, terms at no cost."""
+        jitter, factor = self.machine.jitter, 1.0
+        if "jitter" not in free:
+            factor = slowest(jitter, ranks) if share is None else slowest_quantile(jitter, ranks, share)
+        steps = self._steps(factor, ranks, free, ENGINES[self.engine].PHASES)
+        return sum(step.step_us for step in steps) / len(steps)
+
+    def efficiency(self, ranks: int) -> float:
+        return self.profile.compute_us / self.step_us(ranks)
+
+    def point(self, ranks: int) -> Point:
+        step_us = self.step_us(ranks)
+        compute_us = self.profile.compute_us
+        fast_us, slow_us = (self.step_us(ranks, share=share) for share in BAND)
+        return Point(
+            engine=self.engine,
+            ranks=ranks,
+            nodes=self.machine.layout(ranks)[0],
+            step_us=step_us,
+            exposed_us=max(0.0, step_us - compute_us * slowest(self.machine.jitter, ranks)),
+            efficiency=compute_us / step_us,
+            low=compute_us / slow_us,
+            high=compute_us / fast_us,
+            all_reduces=len(self.one_step(ranks).sent),
+            # a later start can put two tensors into one buffer and save more than it costs: that is worth nothing
+            worth_us={term: max(0.0, step_us - self.step_us(ranks, free=(term,))) for term in TERMS},
+        )
+
+    def _steps(self, factor: float, ranks: int, free: Collection[str], phases: Sequence[float]) -> list[Step]:
+        simulate, slowed = ENGINES[self.engine].simulate, self.profile.slowed(factor)
+        return [simulate(slowed, self.config, self.machine, ranks, free=free, phase=phase) for phase in phases]
+
+
+def counts(to: int, points: int, ranks_per_node: int) -> list[int]:
+    """At most `points` numbers of ranks from 1 to `to`, evenly in their logarithm, beyond a node in whole nodes."""
+    if not 1 <= to <= MOST_RANKS:
+        raise Problem(f"--to {to} makes no sense: use a number of ranks from 1 to {MOST_RANKS:,}")
+    if points < 1:
+        raise Problem(f"--points {points} makes no curve: use 1 or more")
+    if points == 1:
+        return [to]
+    # among the small numbers several fall together: a finer grid makes up for them
+    for gaps in range(points - 1, 4 * points):
+        found = {_whole_nodes(to ** (index / gaps), to, ranks_per_node) for index in range(gaps + 1)}
+        if len(found) >= points:
+            break
+    return sorted(found)
+
+
+def _whole_nodes(ranks: float, to: int, ranks_per_node: int) -> int:
+    if ranks <= ranks_per_node:
+        return max(1, round(ranks))
+    return min(to, round(ranks / ranks_per_node) * ranks_per_node)
+
+
+def curve(
+    profile: Profile, engines: dict[str, BaseModel], machine: Machine, ranks: Sequence[int]
+) -> dict[str, list[Point]]:
+    """For each engine a point for each number of ranks."""
+    settings = {name: Setting(profile, name, config, machine) for name, config in engines.items()}
+    return {name: [setting.point(count) for count in ranks] for name, setting in settings.items()}

@@ -1,0 +1,62 @@
+"""PyTorch's DistributedDataParallel: static buckets in the order of the backward pass, sent in order when full.
+
+From the second step on, buckets follow the order in which gradients arrived in the first. A bucket is closed by the
+tensor that brings it to its limit: 1 MiB for the first, so that sending begins early, `bucket_mib` for the others.
+(Li et al. 2020, section 3.2.3; torch/csrc/distributed/c10d/reducer.cpp.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bigbatch.scaling.allreduce import cost
+from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.profile import Profile
+from bigbatch.scaling.step import Sent, Step
+
+MIB = 2**20
+PHASES = (0.0,)
+
+
+class Config(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    bucket_mib: float = Field(25.0, gt=0)
+    first_bucket_mib: float = Field(1.0, gt=0)
+
+
+def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) -> list[list[int]]:
+    """The tensors of each bucket, by their place in the order of arrival."""
+    found: list[list[int]] = []
+    current: list[int] = []
+    filled = 0
+    for index, size in enumerate(sizes):
+        current.append(index)
+        filled += size
+        if filled >= (limit_bytes if found else first_limit_bytes):
+            found.append(current)
+            current, filled = [], 0
+    return [*found, current] if current else found
+
+
+def simulate(
+    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = (), phase: float = 0.0
+) -> Step:
+    """One step of `ranks` ranks, all as fast as `profile` says. `phase` is Horovod's: here nothing goes by a clock."""
+    if ranks == 1:
+        return Step(profile, ranks)
+    gradients = profile.gradients()
+    limits = config.first_bucket_mib * MIB, config.bucket_mib * MIB
+    sent: list[Sent] = []
+    stream_free_us = launched_us = 0.0
+    for bucket in buckets((gradient.bytes for gradient in gradients), *limits):
+        # in order: a bucket that is full waits for the ones before it
+        launched_us = max(launched_us, *(gradients[index].ready_us for index in bucket))
+        size = sum(gradients[index].bytes for index in bucket)
+        one = cost(size, ranks, machine, free)
+        start_us = max(launched_us, stream_free_us)
+        stream_free_us = start_us + one.us
+        sent.append(Sent(start_us, stream_free_us, size, one.how))
+    return Step(profile, ranks, tuple(sent))

@@ -1,0 +1,95 @@
+"""Horovod: every `cycle_ms` a thread asks all ranks which gradients are ready, fuses those, and sends them.
+
+With the response cache the question is one all-reduce of a bit vector a cycle. Without it, or for tensors that are not
+in it, every rank's requests are gathered at rank 0, which reads them one by one and broadcasts the answer. The cache
+throws out what was used longest ago, so with more tensors than entries a step finds none of its tensors in it.
+(horovod/common/controller.cc, operations.cc; version 0.28.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from bigbatch.scaling.allreduce import cost
+from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.profile import Gradient, Profile
+from bigbatch.scaling.step import Sent, Step
+
+MIB = 2**20
+PHASES = tuple(index / 8 for index in range(8))  # cycles know nothing of steps: a mean over where one begins
+_GATHER_AND_BROADCAST = 4  # collectives of an uncached cycle: sizes and requests to rank 0, size and responses back
+
+
+class Config(BaseModel):
+    """`request_us`: what rank 0 needs for one request of one rank; assumed, never measured here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    cycle_ms: float = Field(1.0, gt=0)
+    fusion_mib: float = Field(128.0, ge=0)
+    cache_capacity: int = Field(1024, ge=0)  # 0: no response cache, as before version 0.16.2
+    request_us: float = Field(1.0, ge=0)
+
+
+def fused(gradients: list[Gradient], limit_bytes: float) -> list[list[Gradient]]:
+    """Tensors in order, each joining the buffer before it unless that would pass the limit."""
+    found: list[list[Gradient]] = []
+    filled = 0
+    for gradient in gradients:
+        if found and filled + gradient.bytes <= limit_bytes:
+            found[-1].append(gradient)
+            filled += gradient.bytes
+        else:
+            found.append([gradient])
+            filled = gradient.bytes
+    return found
+
+
+def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine, ranks: int) -> float:
+    """What one cycle's question costs."""
+    collective_us = math.ceil(math.log2(ranks)) * machine.control_us
+    if cached:
+        return collective_us
+    return _GATHER_AND_BROADCAST * collective_us + ranks * requests * config.request_us
+
+
+def simulate(
+    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = (), phase: float = 0.0
+) -> Step:
+    """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
+    if ranks == 1:
+        return Step(profile, ranks)
+    waiting = profile.gradients()
+    cached = len(waiting) <= config.cache_capacity
+    cycle_us = config.cycle_ms * 1e3
+    costs = "negotiation" not in free
+    idle_us = max(cycle_us, costs * negotiation_us(0, cached, config, machine, ranks))
+    sent: list[Sent] = []
+    negotiations: list[tuple[float, float]] = []
+    cycle_start_us, stream_free_us = phase * idle_us, 0.0
+    while waiting:
+        # cycles that find nothing cost nobody anything but their own time
+        cycle_start_us += idle_us * max(0, math.ceil((waiting[0].ready_us - cycle_start_us) / idle_us))
+        ready = [gradient for gradient in waiting if gradient.ready_us <= cycle_start_us]
+        waiting = waiting[len(ready) :]
+        agreed_us = cycle_start_us + costs * negotiation_us(len(ready), cached, config, machine, ranks)
+        negotiations.append((cycle_start_us, agreed_us))
+        for buffer in fused(ready, config.fusion_mib * MIB):
+            size = sum(gradient.bytes for gradient in buffer)
+            one = cost(size, ranks, machine, free)
+            start_us = max(agreed_us, stream_free_us)
+            stream_free_us = start_us + one.us + _copies_us(len(buffer), size, machine)
+            sent.append(Sent(start_us, stream_free_us, size, one.how))
+        busy_until_us = stream_free_us if machine.blocking else agreed_us
+        cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
+    return Step(profile, ranks, tuple(sent), tuple(negotiations))
+
+
+def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:
+    """Into the fusion buffer and out of it, each read and written; one tensor alone is sent from where it is."""
+    if tensors == 1 or machine.device is None:
+        return 0.0
+    return 4 * size_bytes / (machine.device.memory_gb_s * 1e3)

@@ -1,0 +1,42 @@
+"""The slowest of N ranks: everyone waits for it.
+
+Each rank takes 1 + ε times the mean in a step, ε anew in each step, of mean 0 and standard deviation `fraction`. For
+an exponential ε the expected largest of N is fraction·(H_N − 1); quantiles are those of the largest of N, F(x)^N = q.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+from bigbatch.scaling.machine import Jitter
+
+_EULER = 0.5772156649015329
+_QUADRATURE = 200
+
+
+def slowest(jitter: Jitter, ranks: int) -> float:
+    """The expected factor of the slowest of `ranks`; 1 for one rank."""
+    if ranks == 1 or jitter.fraction == 0:
+        return 1.0
+    if jitter.kind == "exponential":
+        return 1 + jitter.fraction * (harmonic(ranks) - 1)
+    # the mean of the largest is the mean of its quantiles
+    middles = ((index + 0.5) / _QUADRATURE for index in range(_QUADRATURE))
+    return sum(slowest_quantile(jitter, ranks, middle) for middle in middles) / _QUADRATURE
+
+
+def slowest_quantile(jitter: Jitter, ranks: int, share: float) -> float:
+    """The factor that the slowest of `ranks` stays below in a `share` of the steps."""
+    # q^(1/N) is too near to 1 for a float: keep what is missing to 1
+    missing = -math.expm1(math.log(share) / ranks)
+    if jitter.kind == "exponential":
+        return 1 + jitter.fraction * (-math.log(missing) - 1)
+    return max(0.0, 1 - jitter.fraction * NormalDist().inv_cdf(missing))
+
+
+def harmonic(n: int) -> float:
+    """1 + 1/2 + ... + 1/n."""
+    if n < 100:
+        return sum(1 / k for k in range(1, n + 1))
+    return math.log(n) + _EULER + 1 / (2 * n) - 1 / (12 * n * n)

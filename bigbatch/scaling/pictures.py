@@ -1,0 +1,118 @@
+"""Charts: efficiency against ranks, what bends it, one step as streams (Gahlot et al. 2020, Fig. 8), time to finish."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from bigbatch.figures import COLOURS, Chart
+from bigbatch.scaling.curve import TERMS, Point
+from bigbatch.scaling.finish import WAYS, Choice, best
+from bigbatch.scaling.step import Bar, Step
+
+_LANES = ("communication", "negotiation", "compute")  # from the bottom
+_TERM_NAMES = {
+    "jitter": "waiting for the slowest rank",
+    "latency": "latency of all-reduces",
+    "transfer": "bytes over the links",
+    "negotiation": "negotiation",
+}
+
+
+def efficiency(curves: Mapping[str, Sequence[Point]], scale: str) -> Chart:
+    """Fig. 8 (left): weak-scaling efficiency, with the band of nine of ten steps."""
+    chart = Chart("Efficiency against ranks", "ranks", "efficiency", scale=scale, log_x=True)
+    for name, points in curves.items():
+        chart.line(
+            name,
+            [point.ranks for point in points],
+            [point.efficiency for point in points],
+            low=[point.low for point in points],
+            high=[point.high for point in points],
+            markers=len(points) <= 40,
+        )
+    chart.axes.set_ylim(0, 1.05)
+    return chart
+
+
+def versions(curves: Mapping[str, Sequence[tuple[int, float]]], scale: str) -> Chart:
+    """The same training with the collectives and the negotiation of different library versions."""
+    chart = Chart("What library versions change", "ranks", "efficiency", scale=scale, log_x=True)
+    for name, points in curves.items():
+        xs, ys = zip(*points, strict=True)
+        chart.line(name, xs, ys, markers=len(points) <= 40, dashed=name.startswith("ddp"))
+    chart.axes.set_ylim(0, 1.05)
+    return chart
+
+
+def worth(engine: str, points: Sequence[Point], scale: str) -> Chart:
+    """By how much the step would be shorter without each term."""
+    chart = Chart(f"What bends the curve: {engine}", "ranks", "ms a step that it is worth", scale=scale, log_x=True)
+    for term in TERMS:
+        values = [point.worth_us[term] / 1e3 for point in points]
+        if any(values):
+            chart.line(_TERM_NAMES[term], [point.ranks for point in points], values, markers=len(points) <= 40)
+    return chart
+
+
+def one_step(engine: str, step: Step, scale: str) -> Chart:
+    """Fig. 8 (right): what the streams do in one step, in milliseconds from its start."""
+    title = f"One step of {engine} on {step.ranks:,} ranks"
+    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 2.4))
+    bars = step.bars()
+    lanes = [lane for lane in _LANES if any(bar.stream == lane for bar in bars)]
+    spans: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for index, bar in enumerate(bars):
+        start, end = bar.start_us / 1e3, bar.end_us / 1e3
+        spans[lanes.index(bar.stream), _colour(bar, index)].append((start, end - start))
+        chart.rows.append({"series": bar.stream, "what": bar.label, "ms": start, "end ms": end, "bytes": bar.bytes})
+    for (row, colour), pieces in spans.items():
+        # an edge of the same colour keeps what lasts microseconds visible
+        chart.axes.broken_barh(pieces, (row - 0.36, 0.72), facecolor=colour, edgecolor=colour, linewidth=0.4)
+    chart.axes.set_yticks(range(len(lanes)), lanes)
+    chart.axes.set_xlim(0, step.step_us / 1e3)
+    chart.axes.set_ylim(-0.6, len(lanes) - 0.4)
+    backward_end_us = max(bar.end_us for bar in bars if bar.stream == "compute" and bar.label != "update")
+    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
+    forward_ms = step.profile.forward_us / 1e3
+    top = len(lanes) - 1
+    chart.axes.text(forward_ms / 2, top, "forward", ha="center", va="center", color="white")
+    chart.axes.text((forward_ms + backward_end_us / 1e3) / 2, top, "backward", ha="center", va="center", color="white")
+    if step.exposed_us > 0.05 * step.step_us:
+        middle_ms = (backward_end_us + step.step_us) / 2e3
+        chart.axes.text(middle_ms, top, "waiting", ha="center", va="center", color="#444444")
+    return chart
+
+
+def _colour(bar: Bar, index: int) -> str:
+    """Neighbours in two shades, so that layers and all-reduces can be counted."""
+    if bar.stream == "compute":
+        return "#6B7480" if bar.label in ("forward", "update") else (COLOURS[0], "#2F86BE")[index % 2]
+    return (COLOURS[1], "#A34700")[index % 2] if bar.stream == "communication" else COLOURS[2]
+
+
+_WAY_NAMES = {
+    "best": "the best batch for each",
+    "divided": "the global batch of now, divided",
+    "filled": "every rank filled",
+}
+
+
+def finish(choices: Sequence[Choice], scale: str) -> Chart:
+    """Time to the same loss against ranks, for each way to use them."""
+    chart = Chart("Time to finish", "ranks", "time over one rank's", scale=scale, log_x=True, log_y=True)
+    for way in WAYS:
+        chosen = [choice for choice in choices if choice.way == way]
+        if not chosen:
+            continue
+        chart.line(
+            _WAY_NAMES[way],
+            [choice.ranks for choice in chosen],
+            [choice.time for choice in chosen],
+            low=[choice.time_low for choice in chosen],
+            high=[choice.time_high for choice in chosen],
+            markers=len(chosen) <= 40,
+        )
+    winner = best(choices)
+    chart.vertical(winner.ranks, f"{winner.ranks:,} ranks, batch {winner.global_batch:,}")
+    return chart

@@ -1,0 +1,165 @@
+"""What `bigbatch sweep` does around a sweep: from words to a question, and from answers to a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bigbatch.errors import Problem
+from bigbatch.recipes import described
+from bigbatch.results import Folder
+from bigbatch.sweeps import grid, preflight, ranges
+from bigbatch.sweeps.answers import Answers, Group, shown, shown_group
+from bigbatch.sweeps.asked import read_variants
+from bigbatch.sweeps.child import threads_each
+from bigbatch.sweeps.display import duration
+from bigbatch.sweeps.ranges import Search
+from bigbatch.sweeps.rows import FINISHED
+from bigbatch.sweeps.sweep import Sweep
+
+_SMALL_SWEEP = 40  # groups that are all shown
+
+
+def asked_for(
+    recipe_or_sweep: str,
+    *,
+    settings: Sequence[str],
+    grids: Sequence[str],
+    variants: Path | None,
+    seeds: int | None,
+    searches: Sequence[str],
+    trials: int,
+    held_out: float,
+    storage: str | None,
+    out: Path | None,
+    save: bool,
+    data_dir: Path | None,
+    typed: Sequence[str],
+) -> Sweep:
+    """The sweep in a folder, or a new one, checked and saved."""
+    if Sweep.is_one(recipe_or_sweep):
+        if settings or grids or variants or searches or out:
+            raise Problem(
+                f"{recipe_or_sweep} is a sweep that knows its runs: name the recipe again, with --out "
+                f"{recipe_or_sweep}, to ask for more"
+            )
+        known = Sweep.open(recipe_or_sweep)
+        return known if seeds is None else _with_seeds(known, seeds, save, data_dir)
+    if Path(recipe_or_sweep).is_dir():
+        raise Problem(f"{recipe_or_sweep} is no sweep, as it has no sweep.json: name the folder of one, or a recipe")
+    if seeds is not None and seeds < 1:
+        raise Problem(f"--seeds {seeds} makes no sense: use 1 or more")
+    run = described(recipe_or_sweep, settings)
+    question: dict[str, Any] = {
+        "grids": grid.parsed(grids),
+        "variants": read_variants(variants) if variants else None,
+        "seeds": seeds or 1,
+        "search": _search(searches, trials, held_out, storage, seeds),
+        "command": ("bigbatch", *typed),
+    }
+    folder = out or Path("sweeps") / run.name
+    return _made(run, folder, question, save, data_dir)
+
+
+def _made(run: Any, folder: Path, question: dict[str, Any], save: bool, data_dir: Path | None) -> Sweep:
+    if save:
+        return Sweep.ask(run, folder, **question, data_dir=data_dir)
+    sweep = Sweep.draft(run, folder, **question)
+    sweep.check(data_dir)
+    return sweep
+
+
+def _with_seeds(known: Sweep, seeds: int, save: bool, data_dir: Path | None) -> Sweep:
+    """The same question with more seeds."""
+    asked = known.asked
+    question = {"grids": asked.grids, "variants": asked.variants, "search": asked.search, "title": asked.title}
+    return _made(asked.base(), known.folder, question | {"seeds": seeds, "command": asked.command}, save, data_dir)
+
+
+def _search(
+    searches: Sequence[str], trials: int, held_out: float, storage: str | None, seeds: int | None
+) -> Search | None:
+    if not searches:
+        if storage:
+            raise Problem("--storage is where --search keeps its trials: add one, or leave it out")
+        return None
+    if seeds is not None and seeds > 1:
+        raise Problem("a search trains every trial once: leave out --seeds, and confirm what it finds with --seeds 3")
+    if trials < 1:
+        raise Problem(f"--trials {trials} makes no sense: use 1 or more")
+    if not 0 < held_out < 1:
+        raise Problem(f"--held-out {held_out:g} cannot be held out: use a share between 0 and 1")
+    from bigbatch.sweeps.search import without_password
+
+    return Search(ranges=ranges.parsed(searches), trials=trials, held_out=held_out, storage=without_password(storage))
+
+
+# -- what is printed
+
+
+def show_plan(sweep: Sweep, jobs: int, data_dir: Path | None) -> None:
+    """How many runs, how many are left, and how long that takes, from a few timed steps of each kind."""
+    points = sweep.points()
+    left = [point for point in points if Folder(sweep.folder / "runs" / point.folder_name).status not in FINISHED]
+    times = sweep.asked.search.trials if sweep.asked.search else 1
+    found = preflight.timed(left, threads_each(jobs), data_dir)
+    table = Table("global batch", "runs left", "seconds a step", "a run", "all of them", box=None)
+    for kind in found:
+        runs = kind.runs * times
+        table.add_row(
+            str(kind.global_batch),
+            str(runs),
+            f"{kind.seconds_per_step:.4g}",
+            duration(kind.seconds_per_run),
+            duration(runs * kind.seconds_per_run),
+        )
+    Console().print(table)
+    seconds = sum(kind.runs * times * kind.seconds_per_run for kind in found) / max(1, jobs)
+    plural = "s" if jobs > 1 else ""
+    print(
+        f"{len(points) * times} runs, {len(left) * times} left: about {duration(seconds)} with {jobs} job{plural} "
+        f"of {threads_each(jobs)} threads on this machine as busy as it is now"
+    )
+
+
+def show(sweep: Sweep, answers: Answers) -> None:
+    """The table, then the answers in sentences."""
+    measure = answers.measure.replace("_", " ")
+    table = Table("setting", "batch", "rate", f"{measure} (n)", "95 % interval", box=None, title=sweep.asked.title)
+    for group in _few(answers):
+        table.add_row(
+            group.label,
+            str(group.global_batch),
+            f"{group.rate:g}",
+            _what(group, answers.measure),
+            "none"
+            if group.low is None
+            else f"{shown(group.low, answers.measure)} to {shown(group.high, answers.measure)}",
+        )
+    Console().print(table)
+    for curve in answers.curves:
+        print(f"{curve.label}: {curve.note}")
+    for preferred in answers.preferred:
+        print(f"{preferred.label}: {preferred.note}")
+    for sentence in (*answers.edges, *answers.notes):
+        print(sentence)
+    print(f"{sweep.folder}: table.csv, answers.json, runs/")
+
+
+def _few(answers: Answers) -> Sequence[Group]:
+    if len(answers.groups) <= _SMALL_SWEEP:
+        return answers.groups
+    better_first = sorted((g for g in answers.groups if g.mean is not None), key=lambda g: -(g.mean or 0.0))
+    if answers.measure == "test_perplexity":
+        better_first.reverse()
+    return better_first[:_SMALL_SWEEP]
+
+
+def _what(group: Group, measure: str) -> str:
+    if group.n:
+        return shown_group(group, measure)
+    return "diverged" if group.diverged else "failed" if group.failed else "not there yet"

@@ -1,0 +1,93 @@
+"""What became of each point, read from its run's folder: the files are the truth, the table is made of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from bigbatch.results import Folder
+from bigbatch.sweeps.asked import Point, brief, label
+
+Status = Literal["missing", "running", "stopped", "pruned", "done", "diverged", "failed"]
+FINISHED = ("done", "diverged")
+MEASURES = {"test_accuracy": True, "test_perplexity": False}  # and whether more is better
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of a sweep."""
+
+    variant: str
+    settings: Mapping[str, Any]
+    seed: int
+    global_batch: int
+    rate: float  # optimizer.lr, before a schedule scales it
+    status: Status
+    measure: str  # "test_accuracy" or "test_perplexity"
+    metric: float | None  # None unless the run is done
+    folder: Path
+    all_else: str  # fingerprint of the run without seed and batch: what a curve over batches has in common
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None  # why it failed
+
+    @property
+    def label(self) -> str:
+        return label(self.variant, self.settings)
+
+
+def of_point(point: Point, runs: Path, status: Status | None = None, problem: str | None = None) -> Row:
+    """The row of a point. `status` is what the sweep knows and the run's folder does not."""
+    folder = Folder(runs / point.folder_name)
+    written = folder.status
+    summary = folder.summary() if written in FINISHED else {}
+    measure = next((name for name in MEASURES if name in summary), expected_measure(point))
+    return Row(
+        point.variant,
+        point.settings,
+        point.seed,
+        point.global_batch,
+        point.rate,
+        written if written in FINISHED else status or written or "missing",
+        measure,
+        summary.get(measure) if written == "done" else None,
+        folder.path,
+        point.all_else,
+        summary,
+        problem,
+    )
+
+
+def expected_measure(point: Point) -> str:
+    return "test_perplexity" if point.run.dataset.name == "ptb" else "test_accuracy"
+
+
+def as_csv(rows: Iterable[Row], base: Path) -> str:
+    """table.csv: a line a run, with a column for each field that the sweep sets."""
+    rows = list(rows)
+    fields = list(dict.fromkeys(name for row in rows for name in row.settings))
+    measures = ("test_accuracy", "test_perplexity", "test_loss", "train_loss")
+    known = ("diverged_at_step", "epochs", "steps", "seconds", "samples_per_second", "ranks")
+    numbers = [name for name in measures if any(name in row.summary for row in rows)] + list(known)
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    batch_and_rate = [name for name in ("global_batch", "optimizer.lr") if name not in fields]
+    table.writerow(["variant", *fields, *batch_and_rate, "seed", "status", *numbers, "folder", "problem"])
+    for row in rows:
+        always = {"global_batch": row.global_batch, "optimizer.lr": row.rate}
+        table.writerow(
+            [
+                row.variant,
+                *(brief(row.settings[name]) if name in row.settings else "" for name in fields),
+                *(always[name] for name in batch_and_rate),
+                row.seed,
+                row.status,
+                *("" if row.summary.get(name) is None else row.summary[name] for name in numbers),
+                row.folder.relative_to(base),
+                row.problem or "",
+            ]
+        )
+    return text.getvalue()

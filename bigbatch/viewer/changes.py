@@ -1,0 +1,45 @@
+"""Tabs that wait to be told that something changed, in whatever event loop they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+
+class Changes:
+    """`tell` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def wait(self, changed: Callable[[], bool], seconds: float) -> None:
+        """Until it changed, the time is over, or the server ends."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        event = asyncio.Event()
+        with self._lock:
+            self._waiting.add((loop, event))
+        try:
+            # looked at after signing up: a change in between is not missed
+            while not changed() and not self._closed:
+                event.clear()
+                async with asyncio.timeout_at(deadline):
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                self._waiting.discard((loop, event))
+
+    def tell(self) -> None:
+        with self._lock:
+            for loop, event in self._waiting:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(event.set)
+
+    def close(self) -> None:
+        self._closed = True
+        self.tell()

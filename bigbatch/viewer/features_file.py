@@ -1,0 +1,136 @@
+"""A .npz of features as a dataset: `labels`, and where they are there `images`, `classes` and `map`.
+
+Manifests name it as bigbatch.viewer.features_file:dataset, so that a filter of ready features can be made again
+from its file alone.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem
+from bigbatch.filters import _cache
+
+_LOCAL_HEADER_BYTES = 30  # of a zip's member, before its name and extra field
+_SHAPE_WITHOUT_IMAGES = (1, 1, 1)
+
+
+class FeatureSamples:
+    """Samples that are known by their features; images, if any, are for looking at."""
+
+    lazy = False
+    sequential = False
+
+    def __init__(self, labels: Tensor, images: NDArray[np.uint8] | None) -> None:
+        self.labels, self.pictured = labels, images
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        """Pixels in 0..1; zeros where there are no images."""
+        if self.pictured is None:
+            return torch.zeros(len(indices), *_SHAPE_WITHOUT_IMAGES), self.labels[indices]
+        pixels = torch.from_numpy(np.asarray(self.pictured[indices.numpy()]))
+        pixels = pixels[..., None] if pixels.ndim == 3 else pixels
+        return pixels.permute(0, 3, 1, 2).float().div_(255), self.labels[indices]
+
+
+def dataset(path: str) -> Dataset:
+    """The same file has the same hash wherever it lies; two networks' features of one set of labels and images too."""
+    arrays = opened(Path(path))
+    labels, classes = _labels(Path(path), arrays)
+    images = _images(Path(path), arrays, len(labels))
+    samples = FeatureSamples(labels, images)
+    made_of = {"labels": _cache.hash_of_array(labels.numpy()), "classes": classes}
+    if images is not None:
+        made_of["images"] = _cache.hash_of_array(images)
+    shape = _SHAPE_WITHOUT_IMAGES
+    if images is not None:
+        shape = (images.shape[3] if images.ndim == 4 else 1, *images.shape[1:3])
+    return Dataset(samples, samples, classes, shape, _cache.hash_of(made_of))
+
+
+def map_of(path: Path, samples: int) -> NDArray[np.float32]:
+    """The places that the file brings along."""
+    places = opened(path).get("map")
+    if places is None:
+        raise Problem(f"{path} has no 'map': use the filter 'network' on its features")
+    if places.shape != (samples, 2) or places.dtype.kind not in "fiu" or not np.isfinite(places).all():
+        raise Problem(
+            f"the map in {path} is {places.dtype} of shape {places.shape}, or not finite: give {samples} x 2 numbers"
+        )
+    return np.ascontiguousarray(places, np.float32)
+
+
+def opened(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz by name, memory-mapped where they are stored uncompressed, as np.savez does it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {
+                info.filename.removesuffix(".npy"): _member(path, archive, info)
+                for info in archive.infolist()
+                if info.filename.endswith(".npy")
+            }
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise Problem(f"{path} cannot be read ({error}): give a whole .npz, as np.savez writes it") from error
+
+
+def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, in_columns, dtype = read_header(member)
+        header_bytes = member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{info.filename} holds Python objects")
+    if info.compress_type != zipfile.ZIP_STORED or 0 in shape or not shape:
+        with archive.open(info) as member:
+            return np.lib.format.read_array(member, allow_pickle=False)
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        header = file.read(_LOCAL_HEADER_BYTES)
+    name_bytes, extra_bytes = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+    begin = info.header_offset + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes + header_bytes
+    return np.memmap(path, dtype, "r", begin, shape, "F" if in_columns else "C")
+
+
+def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[Tensor, tuple[str, ...]]:
+    if "labels" not in arrays:
+        raise Problem(f"{path} holds {', '.join(arrays) or 'nothing'} but no 'labels': add one for each sample")
+    labels = np.asarray(arrays["labels"])
+    if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iuUS":
+        raise Problem(f"the labels in {path} are {labels.dtype} of shape {labels.shape}: give one number a sample")
+    if labels.dtype.kind in "US":
+        names, labels = np.unique(labels.astype(str), return_inverse=True)
+    elif "classes" in arrays:
+        names = np.asarray(arrays["classes"]).astype(str)
+    else:
+        names = np.arange(int(labels.max()) + 1).astype(str)
+    if labels.min() < 0 or labels.max() >= len(names) or len(set(names.tolist())) != len(names):
+        raise Problem(
+            f"the labels in {path} go from {labels.min()} to {labels.max()} but there are {len(set(names.tolist()))} "
+            "classes: number them from 0, and give 'classes' one name for each"
+        )
+    return torch.from_numpy(labels.astype(np.int64)), tuple(names.tolist())
+
+
+def _images(path: Path, arrays: dict[str, NDArray[Any]], samples: int) -> NDArray[np.uint8] | None:
+    images = arrays.get("images")
+    if images is None:
+        return None
+    channels = images.shape[3] if images.ndim == 4 else 1
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or len(images) != samples or channels not in (1, 3):
+        raise Problem(
+            f"the images in {path} are {images.dtype} of shape {images.shape}: give uint8 of {samples} x height x "
+            "width, or with 3 colours behind it"
+        )
+    return images

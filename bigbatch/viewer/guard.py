@@ -1,0 +1,169 @@
+"""Who may talk to the server: its own page, in the browser that opened the printed address, in small messages."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from bigbatch.viewer.refused import Refused
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+MOST_BODY_BYTES = 8 << 20
+_KEY_BYTES = 32
+_TOO_LARGE = 413
+_CONTENT_POLICY = "default-src 'self'; img-src 'self' blob: data:; style-src 'self'"
+
+
+class Keys:
+    """One-time tokens, each good for one session; sessions last as long as the server."""
+
+    def __init__(self, used: Callable[[], None] | None = None) -> None:
+        self._tokens: set[bytes] = set()
+        self._sessions: set[bytes] = set()
+        self._used = used or (lambda: None)
+
+    def new_token(self) -> str:
+        token = secrets.token_urlsafe(_KEY_BYTES)
+        self._tokens.add(_digest(token))
+        return token
+
+    def session_for(self, token: str) -> str | None:
+        """None for a token that was never given out, or was used."""
+        if _digest(token) not in self._tokens:
+            return None
+        self._tokens.discard(_digest(token))
+        session = secrets.token_urlsafe(_KEY_BYTES)
+        self._sessions.add(_digest(session))
+        self._used()
+        return session
+
+    def knows(self, session: str) -> bool:
+        return _digest(session) in self._sessions
+
+
+def _digest(key: str) -> bytes:
+    """Looked up by hash: the time that takes says nothing about the key."""
+    return hashlib.sha256(key.encode()).digest()
+
+
+class Guard:
+    """Checks Host, Origin, session and size before the app sees a request."""
+
+    def __init__(self, app: App, keys: Keys, host: str, *, framed: bool = False) -> None:
+        self.app, self.keys = app, keys
+        self.hosts = _own_names(host)
+        self.any_address = not is_loopback(host)
+        policy = _CONTENT_POLICY if framed else f"{_CONTENT_POLICY}; frame-ancestors 'none'"
+        self.headers = [
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+        ]
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # no websockets here
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given = message.get("headers", [])
+                kept = [] if any(name == b"cache-control" for name, _ in given) else [(b"cache-control", b"no-store")]
+                # hang up on who says too much: what is still on its way is not read
+                hang_up = [(b"connection", b"close")] if message["status"] == _TOO_LARGE else []
+                message["headers"] = [*given, *kept, *hang_up, *self.headers]
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal is not None:
+            await _answer(send_with_headers, *refusal)
+            return
+        await self.app(scope, _limited(receive), send_with_headers)
+
+    def _refusal(self, scope: Message) -> tuple[int, str] | None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get("host", "")
+        if not self._is_own(host):
+            return 421, f"this server is not '{host}': open the address that it printed"
+        origin = headers.get("origin")
+        if origin is not None and origin != f"http://{host}":
+            return 403, f"a page of '{origin}' may not talk to this server: open the address that it printed"
+        if scope["path"].startswith("/api/") and scope["path"] != "/api/session":
+            kind, _, session = headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not self.keys.knows(session):
+                return 401, (
+                    "this page is not signed in, or the server was restarted since: open the address that it printed; "
+                    "everything that you did is saved"
+                )
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > MOST_BODY_BYTES:
+            return _TOO_LARGE, _too_large()
+        return None
+
+    def _is_own(self, host: str) -> bool:
+        """By name alone: behind a forwarded port the number is another. A name of somebody else's is DNS rebinding."""
+        name = _host_name(host)
+        return name in self.hosts or (self.any_address and _is_address(name))
+
+
+def _limited(receive: Receive) -> Receive:
+    """A body without a length is counted as it comes."""
+    received_bytes = 0
+
+    async def counting_receive() -> Message:
+        nonlocal received_bytes
+        message = await receive()
+        received_bytes += len(message.get("body", b""))
+        if received_bytes > MOST_BODY_BYTES:
+            raise Refused(_too_large(), _TOO_LARGE)
+        return message
+
+    return counting_receive
+
+
+def _too_large() -> str:
+    return f"a message may have {MOST_BODY_BYTES >> 20} MB at most: select fewer samples"
+
+
+async def _answer(send: Send, status: int, problem: str) -> None:
+    body = json.dumps({"problem": problem}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _own_names(host: str) -> set[str]:
+    names = {"127.0.0.1", "localhost", "::1", host.lower()}
+    if not is_loopback(host):
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return names
+
+
+def _host_name(host: str) -> str:
+    """Without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+// Accuracy against the global batch, of runs that trained on this filter, on everything, and on random controls.
+
+import { at, make, makeSvg } from "./dom.js";
+import { count } from "./numbers.js";
+import { classColour } from "./palette.js";
+
+const SIZE = { width: 300, height: 210, left: 38, right: 8, top: 8, bottom: 30 };
+
+/**
+ * @typedef {Object} Series
+ * @property {string} name
+ * @property {Point[]} points
+ *
+ * @typedef {Object} Point  over seeds; without a mean where all of them diverged, without ends where there was one
+ * @property {number} global_batch
+ * @property {number | null} mean
+ * @property {number | null} low
+ * @property {number | null} high
+ * @property {number} n
+ * @property {number} diverged
+ */
+
+export class Accuracy {
+  topics = ["accuracy", "document", "tab", "look"];
+
+  /** @param {import("./app.js").App} app */
+  constructor(app) {
+    this.app = app;
+    this.panel = at("accuracy-panel");
+  }
+
+  /** @returns {Series[]} */
+  get series() {
+    const known = (series) => ({ ...series, points: series.points.filter((point) => point.mean !== null) });
+    return (this.app.document.accuracy?.series ?? []).map(known).filter((series) => series.points.length > 0);
+  }
+
+  render() {
+    const { series } = this;
+    at("tab-accuracy").hidden = series.length === 0;
+    if (this.panel.hidden || series.length === 0) return;
+    const legend = series.map((line, i) => make("li", {}, swatch(i), `${line.name} (n = ${runs(line)})`));
+    this.panel.replaceChildren(
+      make("h3", {}, "Test accuracy against the global batch"),
+      chart(series),
+      make("ul.legend", {}, ...legend),
+      make("p.hint", {}, "Means over seeds; bars are 95 % intervals where there are two runs or more.")
+    );
+  }
+}
+
+/** A line for each series over a log axis, with its intervals. */
+function chart(series) {
+  const points = series.flatMap((line) => line.points);
+  const batches = [...new Set(points.map((point) => point.global_batch))].toSorted((a, b) => a - b);
+  const low = Math.max(0, Math.min(...points.map((point) => point.low ?? point.mean)));
+  const high = Math.min(1, Math.max(...points.map((point) => point.high ?? point.mean)));
+  const margin = Math.max((high - low) * 0.08, 0.005);
+  const [bottom, top] = [low - margin, high + margin];
+  const inside = { width: SIZE.width - SIZE.left - SIZE.right, height: SIZE.height - SIZE.top - SIZE.bottom };
+  const [first, last] = [Math.log2(batches[0]), Math.log2(batches.at(-1))];
+  const x = (batch) => SIZE.left + inside.width * (last > first ? 0.05 + (0.9 * (Math.log2(batch) - first)) / (last - first) : 0.5);
+  // an interval may reach beyond 0 and 100 %
+  const y = (value) => SIZE.top + inside.height * ((top - Math.min(Math.max(value, bottom), top)) / (top - bottom));
+  const words = series.map((line) => `${line.name}: ${line.points.map((p) => `${p.global_batch} ${(100 * p.mean).toFixed(1)} %`).join(", ")}`);
+  const svg = makeSvg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": words.join("; "), class: "chart" });
+  svg.append(...axis(batches, x, bottom, top, y));
+  for (const [index, line] of series.entries()) svg.append(...drawn(line, index, series.length, x, y));
+  return svg;
+}
+
+function axis(batches, x, bottom, top, y) {
+  const marks = [];
+  for (const value of ticks(bottom, top)) {
+    marks.push(makeSvg("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y(value), y2: y(value), class: "grid" }));
+    marks.push(makeSvg("text", { x: SIZE.left - 5, y: y(value) + 3.5, "text-anchor": "end" }, `${+(100 * value).toFixed(1)}`));
+  }
+  const every = Math.ceil(batches.length / 6);
+  for (const batch of batches.filter((_, i) => i % every === 0)) {
+    marks.push(makeSvg("text", { x: x(batch), y: SIZE.height - 14, "text-anchor": "middle" }, count(batch)));
+  }
+  const middle = (SIZE.left + SIZE.width - SIZE.right) / 2;
+  marks.push(makeSvg("text", { x: middle, y: SIZE.height - 2, "text-anchor": "middle", class: "axis" }, "global batch"));
+  marks.push(makeSvg("text", { x: 2, y: 10, class: "axis" }, "%"));
+  return marks;
+}
+
+function drawn(line, index, of, x, y) {
+  const colour = classColour(index);
+  const aside = (index - (of - 1) / 2) * 3; // intervals at one batch stay apart
+  const points = line.points.toSorted((a, b) => a.global_batch - b.global_batch);
+  const path = points.map((point) => `${x(point.global_batch) + aside},${y(point.mean)}`).join(" ");
+  const marks = [makeSvg("polyline", { points: path, fill: "none", stroke: colour, "stroke-width": 1.8 })];
+  for (const point of points) {
+    const at = x(point.global_batch) + aside;
+    if (point.low !== null && point.high !== null) {
+      marks.push(makeSvg("line", { x1: at, x2: at, y1: y(point.low), y2: y(point.high), stroke: colour, "stroke-width": 1.4 }));
+    }
+    const words = `${line.name}, batch ${count(point.global_batch)}: ${(100 * point.mean).toFixed(2)} % (n = ${point.n})`;
+    marks.push(makeSvg("circle", { cx: at, cy: y(point.mean), r: 3, fill: colour }, makeSvg("title", {}, words)));
+  }
+  return marks;
+}
+
+/** Four or five round values. */
+function ticks(bottom, top) {
+  const step = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((size) => (top - bottom) / size <= 5) ?? 0.5;
+  const values = [];
+  for (let k = Math.ceil(bottom / step); k * step <= top; k++) values.push(k * step);
+  return values;
+}
+
+function runs(line) {
+  const counts = line.points.map((point) => point.n);
+  const [least, most] = [Math.min(...counts), Math.max(...counts)];
+  return least === most ? String(least) : `${least} to ${most}`;
+}
+
+function swatch(index) {
+  const square = make("i.swatch");
+  square.style.setProperty("--class", classColour(index));
+  return square;
+}

@@ -1,0 +1,101 @@
+// Which samples are dropped: the rule of bigbatch.filters.network, number for number. Pure functions, no page.
+
+export const PAPER = { eps: 0.5, min_samples: 5 };
+
+/** What a sample's override says; the filter decides where there is none. */
+export const OVERRIDE = { none: -1, drop: 0, keep: 1 };
+
+/**
+ * @typedef {Object} Columns  one row a sample
+ * @property {Uint16Array} label
+ * @property {Float64Array} epsStar  the smallest eps at which the sample is not noise
+ * @property {Uint8Array} lookedAt  0 where an earlier filter had dropped it
+ * @property {Int8Array} override
+ */
+
+/** Python's round() of a number that is not negative: halves go to the even neighbour. */
+export function roundHalfEven(value) {
+  const below = Math.floor(value);
+  const rest = value - below;
+  if (rest !== 0.5) return rest < 0.5 ? below : below + 1;
+  return below % 2 === 0 ? below : below + 1;
+}
+
+/** The eps that makes `count` points noise, or as many fewer as share one eps*; never all of them. */
+export function epsThatDrops(sorted, count) {
+  return sorted[Math.max(sorted.length - 1 - count, 0)];
+}
+
+/**
+ * eps* of what was looked at, in ascending order, class by class.
+ * @param {Columns} columns
+ * @param {number} classCount
+ * @returns {Float64Array[]}
+ */
+export function sortedByClass({ label, epsStar, lookedAt }, classCount) {
+  const counts = new Uint32Array(classCount);
+  for (let i = 0; i < label.length; i++) if (lookedAt[i]) counts[label[i]]++;
+  const sorted = Array.from(counts, (count) => new Float64Array(count));
+  const filled = new Uint32Array(classCount);
+  for (let i = 0; i < label.length; i++) if (lookedAt[i]) sorted[label[i]][filled[label[i]]++] = epsStar[i];
+  for (const values of sorted) values.sort();
+  return sorted;
+}
+
+/** All classes' eps* in one ascending array. */
+export function merged(sorted) {
+  const all = new Float64Array(sorted.reduce((sum, values) => sum + values.length, 0));
+  let at = 0;
+  for (const values of sorted) {
+    all.set(values, at);
+    at += values.length;
+  }
+  return all.sort();
+}
+
+/**
+ * Mode fraction: the eps of each class, NaN for a class without points.
+ * @param {Float64Array[]} sorted  of `sortedByClass`
+ * @param {() => Float64Array} all  of `merged`, made only where one eps is for all
+ */
+export function epsOfFraction(sorted, all, drop, perClass) {
+  if (perClass) {
+    return Float64Array.from(sorted, (values) =>
+      values.length ? epsThatDrops(values, Math.min(roundHalfEven(drop * values.length), values.length - 1)) : NaN
+    );
+  }
+  const one = epsThatDrops(all(), roundHalfEven(drop * all().length));
+  return Float64Array.from(sorted, (values) => (values.length ? one : NaN));
+}
+
+/**
+ * Write 1 into `dropped` where a sample is dropped; count the dropped of each class.
+ * @param {Columns} columns
+ * @param {Float64Array} eps  of each class
+ * @param {Uint8Array} dropped  filled in place
+ * @param {Uint32Array} droppedOfClass  filled in place
+ */
+export function decide({ label, epsStar, lookedAt, override }, eps, dropped, droppedOfClass) {
+  droppedOfClass.fill(0);
+  for (let i = 0; i < dropped.length; i++) {
+    const given = override[i];
+    const own = label[i];
+    const drop = given < 0 ? (eps[own] < epsStar[i] || lookedAt[i] === 0 ? 1 : 0) : 1 - given;
+    dropped[i] = drop;
+    droppedOfClass[own] += drop;
+  }
+}
+
+/** Kept and dropped of two filters of one dataset, class by class: rows of [both kept, only A, only B, both dropped]. */
+export function overlap(label, droppedA, droppedB, classCount) {
+  const rows = Array.from({ length: classCount }, () => [0, 0, 0, 0]);
+  for (let i = 0; i < label.length; i++) rows[label[i]][2 * droppedA[i] + droppedB[i]]++;
+  // droppedA * 2 + droppedB: 0 kept by both, 1 kept by A alone, 2 kept by B alone, 3 dropped by both
+  return rows;
+}
+
+/** |A ∩ B| / |A ∪ B|; two empty sets are the same set. */
+export function jaccard(both, onlyA, onlyB) {
+  const union = both + onlyA + onlyB;
+  return union ? both / union : 1;
+}

@@ -1,0 +1,47 @@
+// How eps* is spread, on the slider's own log scale: what lies right of eps is noise.
+
+const BINS = 48;
+
+export class EpsHistogram {
+  /** @param {HTMLCanvasElement} canvas */
+  constructor(canvas) {
+    this.canvas = canvas;
+  }
+
+  /** @param {{low: number, high: number}} range */
+  draw(document, classShown, range, eps) {
+    const counts = this.countsOf(document, classShown, range);
+    const { canvas } = this;
+    const [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    if (!width) return;
+    canvas.width = width * devicePixelRatio;
+    canvas.height = height * devicePixelRatio;
+    const context = canvas.getContext("2d");
+    context.scale(devicePixelRatio, devicePixelRatio);
+    const style = getComputedStyle(canvas);
+    const most = Math.max(...counts, 1);
+    const edge = Math.log(eps / range.low) / Math.log(range.high / range.low);
+    const inset = 8; // half of the slider's thumb
+    const across = (width - 2 * inset) / BINS;
+    for (let bin = 0; bin < BINS; bin++) {
+      const tall = counts[bin] ? Math.max(1, (height - 2) * Math.sqrt(counts[bin] / most)) : 0;
+      const isNoise = (bin + 0.5) / BINS > edge;
+      context.fillStyle = style.getPropertyValue(isNoise ? "--noise" : "--bar");
+      context.fillRect(inset + bin * across, height - tall, across - 0.4, tall);
+    }
+  }
+
+  /** Counted once for a column and class. */
+  countsOf({ epsStar, label, lookedAt }, classShown, { low, high }) {
+    if (this.of?.epsStar === epsStar && this.of.classShown === classShown) return this.of.counts;
+    const counts = new Uint32Array(BINS);
+    const scale = BINS / Math.log(high / low);
+    for (let i = 0; i < epsStar.length; i++) {
+      if (!lookedAt[i] || (classShown >= 0 && label[i] !== classShown) || epsStar[i] === Infinity) continue;
+      const bin = Math.floor(Math.log(epsStar[i] / low) * scale);
+      counts[Math.max(0, Math.min(BINS - 1, bin))]++;
+    }
+    this.of = { epsStar, classShown, counts };
+    return counts;
+  }
+}

@@ -1,0 +1,19 @@
+// Numbers as people read them.
+
+const whole = new Intl.NumberFormat("en-US");
+
+export function count(value) {
+  return whole.format(value);
+}
+
+export function percent(share, digits = 1) {
+  return `${(100 * share).toFixed(digits)} %`;
+}
+
+/** Three significant figures, and no exponent where none is needed. */
+export function short(value) {
+  if (!Number.isFinite(value)) return value > 0 ? "∞" : "–";
+  if (value === 0) return "0";
+  if (Math.abs(value) >= 1000 || Math.abs(value) < 0.001) return value.toPrecision(3);
+  return String(Number(value.toPrecision(3)));
+}

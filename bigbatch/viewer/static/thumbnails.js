@@ -1,0 +1,50 @@
+// Small pictures of samples, by sample number: from atlas pages, or one by one where there are very many pages.
+
+const MOST_PAGES_HELD = 16; // 16 MB each once decoded
+const MOST_SINGLES_HELD = 600;
+
+export class Thumbnails {
+  /** @param {import("./document.js").Document} document */
+  constructor(document) {
+    this.document = document;
+    this.layout = document.about.images;
+    /** @type {Map<number, Promise<ImageBitmap>>} a page's or a sample's picture */
+    this.held = new Map();
+  }
+
+  get any() {
+    return this.layout !== null;
+  }
+
+  /** Draw a sample into a canvas now or when its picture is here, unless the canvas has another sample by then. */
+  async draw(sample, canvas) {
+    canvas.dataset.sample = String(sample);
+    const { width, height, per_page: perPage, across, pages } = this.layout;
+    const single = pages > MOST_PAGES_HELD;
+    const place = sample % perPage;
+    const [x, y] = single ? [0, 0] : [(place % across) * width, Math.floor(place / across) * height];
+    const picture = await this.picture(single ? sample : Math.floor(sample / perPage), single).catch(() => null);
+    if (!picture || canvas.dataset.sample !== String(sample)) return;
+    const [w, h] = single ? [picture.width, picture.height] : [width, height];
+    canvas.width = w;
+    canvas.height = h;
+    canvas.getContext("2d").drawImage(picture, x, y, w, h, 0, 0, w, h);
+  }
+
+  /** Fetched once, the longest unused is let go. */
+  picture(key, single) {
+    const found = this.held.get(key) ?? this.fetch(key, single);
+    this.held.delete(key);
+    this.held.set(key, found);
+    const most = single ? MOST_SINGLES_HELD : MOST_PAGES_HELD;
+    if (this.held.size > most) this.held.delete(this.held.keys().next().value);
+    return found;
+  }
+
+  fetch(key, single) {
+    const { api, id } = this.document;
+    const made = api.blob(`${id}/${single ? "image" : "atlas"}/${key}`).then((blob) => createImageBitmap(blob));
+    made.catch(() => this.held.delete(key)); // asked for again next time
+    return made;
+  }
+}

@@ -1,0 +1,135 @@
+"""φ and B* of a regression that can be worked out on paper, with step times that are given."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from analytic import DELTA, NOISE_SCALE, STANDSTILL, found_of, half_square, learner_of, regression
+
+from bigbatch.advice import advise, noise
+from bigbatch.advice.answer import answered
+from bigbatch.advice.records import Records
+from bigbatch.advice.verify import compared
+
+FIXED, PER_SAMPLE = 3e-3, 62.5e-6  # a/b = 48: B* = √(48 · 33.67) = 40.2
+
+
+def test_noise_scale_and_best_batch_lie_in_their_own_intervals():
+    """90 % intervals: 9 of 10 in the mean, 7 or more with a probability of 99 %."""
+    best = math.sqrt(48 * NOISE_SCALE)
+    in_noise = in_best = 0
+    for seed in range(10):
+        model, data = regression(seed)
+        learner = learner_of(model, data, seed=seed)
+        advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+        low, high = advice.noise_scale_interval
+        in_noise += low <= NOISE_SCALE <= high
+        low, high = advice.interval
+        in_best += low <= best <= high
+        assert advice.optimum == pytest.approx(math.sqrt(48 * advice.noise_scale))
+        assert advice.batch in (32, 64)
+    assert in_noise >= 7
+    assert in_best == in_noise  # the times are exact, so that only the noise is in doubt
+
+
+def test_an_answer_by_hand():
+    model, data = regression(0)
+    learner = learner_of(model, data, epochs=2.0)
+    advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+    phi = advice.noise_scale
+    factor = (phi + advice.batch) / (phi + 64)
+    assert advice.expected["samples"]["factor"] == pytest.approx(factor)
+    assert advice.expected["steps"]["now"] == pytest.approx(2 * 3000 / 64)
+    assert advice.expected["steps"]["then"] == pytest.approx(2 * 3000 * factor / advice.batch)
+    assert advice.expected["seconds"]["now"] == pytest.approx(2 * 3000 / 64 * 7e-3)  # a step of 64 takes 7 ms
+    by_batch = {row["batch"]: row["value"] for row in advice.goodput}
+    assert by_batch[64] == pytest.approx(1.0)
+    assert max(by_batch, key=by_batch.get) == pytest.approx(advice.optimum, rel=0.15)
+    assert advice.step_times["misfit"] == pytest.approx(0, abs=1e-9)
+    # a single tensor: its noise scale is the whole one, and ‖g‖² of a batch is |G|² + trΣ/B
+    (layer,) = advice.layers
+    assert layer["noise_scale"] == pytest.approx(advice.noise["estimate"])
+    assert layer["gradient"] == pytest.approx(math.sqrt(0.9 + 30.3 / 64), rel=0.1)
+
+
+def test_batches_grow_until_the_noise_scale_is_known():
+    model, data = regression(0, samples=20_000, delta=DELTA / 5)  # φ is about 680, ten times the batch
+    found = noise.measured(learner_of(model, data), seconds=60.0)
+    assert found.batch > 64
+    assert not found.only_lower_bound
+    truth = (6 * (0.036 + 4) + 0.036) / 0.036
+    low, high = found.interval
+    assert low <= truth <= high
+    assert high <= 1.5 * low
+
+
+def test_where_the_data_cannot_tell_there_is_only_a_lower_bound_and_it_is_said():
+    model, data = regression(1, samples=400, delta=DELTA / 100)  # φ is about 270,000
+    advice = advise(model, half_square, data, batch=16, seconds=2.0, **STANDSTILL)
+    assert advice.only_lower_bound
+    assert advice.grade == "low"
+    assert advice.interval[1] is None
+    assert advice.noise_scale == advice.noise_scale_interval[0] > 16
+    assert "only known from below" in advice.reasons[0]
+    assert any("only a lower bound" in warning for warning in advice.warnings)
+
+
+def test_a_step_without_fixed_cost_wants_the_smallest_batch_and_one_without_growth_the_largest():
+    model, data = regression(0)
+    learner = learner_of(model, data)
+    small = answered(learner, found_of(learner, 0.0, 1e-4), Records())
+    assert (small.batch, small.limited_by) == (16, "times")  # no smaller one was timed
+    assert small.optimum == pytest.approx(0.0, abs=1e-3)
+    assert any("--batches times smaller ones" in warning for warning in small.warnings)
+    large = answered(learner, found_of(learner, 1e-2, 0.0), Records())
+    assert (large.batch, large.limited_by) == (2048, "data")
+
+
+def test_memory_caps_what_goes_in_one_piece():
+    model, data = regression(0)
+    learner = learner_of(model, data)
+    found = found_of(learner, 1.0, 1e-6)  # B* is about 5800
+    found.memory = type(found.memory)(0.0, 1000.0, 500_000.0, "by hand")
+    advice = answered(learner, found, Records())
+    assert (advice.memory_cap, advice.batch, advice.limited_by) == (450, 256, "memory")
+    assert any("beyond what memory allows" in warning for warning in advice.warnings)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "verdict"),
+    [
+        # differences 1, 2, 3, 4, 5: 3 ± 2.132·1.5811/√5 = 3 ± 1.507
+        ([(0.0, 1.0), (0.0, 2.0), (0.0, 3.0), (0.0, 4.0), (0.0, 5.0)], "worse"),
+        ([(1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (4.0, 0.0), (5.0, 0.0)], "better"),
+        ([(0.0, 1.0), (0.0, -2.0), (0.0, 3.0), (0.0, -4.0), (0.0, 5.0)], "no difference beyond doubt"),
+        ([(0.0, 1.0), (0.0, None)], "worse"),
+        ([(None, 1.0), (0.0, None)], "undecided"),
+    ],
+)
+def test_two_batches_compared_by_hand(pairs, verdict):
+    found = compared(pairs, 64, 128)
+    assert found["verdict"] == verdict
+    if found["difference"] == pytest.approx(3.0) and verdict == "worse":
+        assert found["interval"] == pytest.approx([1.4926, 4.5074], abs=1e-3)
+
+
+def test_verifying_sees_that_twice_a_batch_far_beyond_the_noise_is_worse():
+    """Without noise (φ is 0) half the steps at √2 times the rate come less far, for any seed and without doubt."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(512, 4, generator=generator, dtype=torch.float64)
+    y = x @ torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
+    model = torch.nn.Linear(4, 1, bias=False, dtype=torch.float64)
+    about = {"optimizer": "sgd", "lr": 0.01, "batch": 64, "steps": 2, "batches": [8, 16, 64], "seconds": 4.0}
+    before = model.weight.detach().clone()
+    advice = advise(model, half_square, (x, y), verify=True, **about)
+    found = advice.verified
+    smaller, larger = found["batches"]
+    assert larger == 2 * smaller
+    assert found["rates"] == pytest.approx([0.01 * math.sqrt(smaller / 64), 0.01 * math.sqrt(larger / 64)])
+    assert found["verdict"] == "worse"
+    assert found["difference"] > 0
+    assert len(found["losses"]) == found["seeds"] == 5
+    assert all(pair[0] < found["loss_before"] for pair in found["losses"])
+    assert torch.equal(model.weight, before)

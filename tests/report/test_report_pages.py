@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from report_folders import downloads, make, step_row, text_of
+from small import bigbatch, small_run
+
+from bigbatch.errors import Problem
+from bigbatch.recipes import described
+from bigbatch.report import compare, report
+from bigbatch.report.charts import thinned
+from bigbatch.report.records import differing, flat, read
+from bigbatch.sweeps import Sweep
+
+
+def numbers(rows, *columns):
+    return [tuple(float(row[column]) if row[column] else None for column in columns) for row in rows]
+
+
+def test_three_seeds_are_a_mean_with_its_interval_and_every_chart_offers_what_it_draws(tmp_path):
+    for seed, last in enumerate((0.90, 0.92, 0.94)):
+        make(tmp_path / "runs" / f"small-{seed}", small_run(seed=seed), [0.5, last])
+    page = report([tmp_path / "runs"], tmp_path / "report.html")
+    # t(.975, 2 degrees) = 4.3027; the standard deviation of .90 .92 .94 is .02: 4.3027 · .02 / √3 = .0497
+    assert "92.00 % ± 4.97 (n=3)" in text_of(page)
+    found = downloads(page)
+    accuracy = found["test-accuracy.csv"]
+    assert numbers(accuracy, "epoch", "Test accuracy (%)", "n") == [(1, 50, 3), (2, pytest.approx(92), 3)]
+    assert numbers(accuracy, "low", "high")[1] == (pytest.approx(87.03, abs=0.01), pytest.approx(96.97, abs=0.01))
+    loss = numbers(found["training-loss.csv"], "epoch", "Training loss")
+    assert loss == [(step / 4, pytest.approx(1 / step)) for step in range(1, 9)]
+    assert {"learning-rate.csv", "samples-in-the-step.csv", "test-loss.csv", "runs.csv"} <= found.keys()
+    assert page.read_text().count("<svg") == len(found) - 1  # all but the table of runs
+    assert [(row["seed"], row["test_accuracy"]) for row in found["runs.csv"]] == [
+        ("0", "0.9"),
+        ("1", "0.92"),
+        ("2", "0.94"),
+    ]
+    assert {row["state"] for row in found["runs.csv"]} == {"done"}
+
+
+def test_settings_are_lines_named_by_what_differs(tmp_path):
+    for batch in (256, 512):
+        make(tmp_path / f"small-{batch}", small_run(global_batch=batch), [0.8, 0.9])
+    found = downloads(report([tmp_path / "small-256", tmp_path / "small-512"], tmp_path / "report.html"))
+    assert {row["series"] for row in found["test-accuracy.csv"]} == {"global_batch=256", "global_batch=512"}
+    assert all(row["low"] == "" for row in found["test-accuracy.csv"])  # one seed has no interval
+
+
+def test_probes_are_drawn_and_layers_too_where_there_is_one_setting(tmp_path):
+    folder = make(tmp_path / "small-1", small_run(), [0.9])
+    with (folder / "metrics.jsonl").open("a") as file:
+        for step in (5, 6):
+            layers = {"head": {"ratio": 2.0 * step}, "body": {"ratio": 3.0 * step}}
+            row = step_row(step, 0.1, probe={"value": 1.5 * step, "samples": 32}, ratio=layers)
+            file.write(json.dumps(row) + "\n")
+    found = downloads(report([folder], tmp_path / "report.html"))
+    assert numbers(found["probe-value.csv"], "epoch", "probe/value") == [(1.25, 7.5), (1.5, 9.0)]
+    assert "probe-samples.csv" not in found  # it never moves: an option, not a measurement
+    by_layer = {(row["series"], float(row["ratio: ratio"])) for row in found["ratio--ratio.csv"]}
+    assert by_layer == {("head", 10.0), ("head", 12.0), ("body", 15.0), ("body", 18.0)}
+
+
+def test_long_lines_are_thinned_by_means_or_by_leaving_out():
+    line = [(float(step), float(step)) for step in range(1, 901)]
+    means, every = thinned(line)
+    assert (every, len(means), means[0], means[-1]) == (3, 300, (3.0, 2.0), (900.0, 899.0))
+    left, _ = thinned(line, as_they_are=True)
+    assert left[:2] == [(1.0, 1.0), (4.0, 4.0)]
+    assert thinned(line[:300])[0] == line[:300]
+
+
+def cut_a_line(folder: Path) -> None:
+    path = folder / "metrics.jsonl"
+    path.write_text(path.read_text().replace('{"epoch": 0.5', '{"epo', 1))
+
+
+DAMAGE = {
+    "killed": (lambda folder: (folder / "status").write_text("running\n"), "goes on"),
+    "stopped": (lambda folder: (folder / "status").write_text("stopped\n"), "goes on"),
+    "failed": (lambda folder: (folder / "status").write_text("failed\n"), "goes on"),
+    "not begun": (lambda folder: (folder / "status").unlink(), "goes on"),
+    "no run.json": (lambda folder: (folder / "run.json").unlink(), "it has no run.json"),
+    "cut run.json": (lambda folder: (folder / "run.json").write_text('{"run": {"da'), "run.json cannot be read"),
+    "no object": (lambda folder: (folder / "run.json").write_text("[1]"), "run.json is no JSON object"),
+    "changed": (
+        lambda folder: (folder / "run.json").write_text((folder / "run.json").read_text().replace("256", "128")),
+        "run.json was changed",
+    ),
+    "no text": (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe{}\n{}\n"), "codec can't decode"),
+    "broken line": (cut_a_line, "line 2 of"),
+    "no step": (
+        lambda folder: (folder / "metrics.jsonl").write_text('{"a": 1}\n5\n'),
+        "row 1 of metrics.jsonl has no step",
+    ),
+    "no rows": (lambda folder: (folder / "metrics.jsonl").unlink(), ""),
+    "no summary": (lambda folder: (folder / "summary.json").unlink(), "has no summary.json"),
+    "cut summary": (lambda folder: (folder / "summary.json").write_text("{"), "summary.json cannot be read"),
+}
+
+
+@pytest.fixture(scope="module")
+def page_of_hurt_runs(tmp_path_factory):
+    """One page about a whole run and one in each of these states."""
+    folder = tmp_path_factory.mktemp("hurt")
+    make(folder / "runs" / "whole", small_run(seed=100), [0.5, 0.9])
+    for seed, (name, (hurt, _)) in enumerate(DAMAGE.items()):
+        hurt(make(folder / "runs" / name, small_run(seed=seed), [0.5, 0.8]))
+    return report([folder / "runs"], folder / "report.html")
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_run_in_any_state_is_a_row(page_of_hurt_runs, damage):
+    rows = {row["run"]: row for row in downloads(page_of_hurt_runs)["runs.csv"]}
+    assert len(rows) == len(DAMAGE) + 1
+    expected = damage if damage in ("killed", "stopped", "failed", "not begun") else "damaged"
+    assert rows[damage]["state"] == ("done" if damage == "no rows" else expected)
+    assert DAMAGE[damage][1] in rows[damage]["note"]
+
+
+def test_only_runs_that_are_done_count(page_of_hurt_runs):
+    # .9 of the whole run and .8 of the one that lost its rows but not its summary
+    assert "85.00 % ± 63.53 (n=2)" in text_of(page_of_hurt_runs)  # t(.975, 1) = 12.706: 12.706 · .0707 / √2 = .6353
+
+
+def test_a_diverged_run_keeps_its_curve_and_says_where_it_ended(tmp_path):
+    folder = make(tmp_path / "small-1", small_run(), [0.5], status="diverged", diverged_at_step=5)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(step_row(5, None, diverged=True)) + "\n")
+    page = report([folder], tmp_path / "report.html")
+    assert "the loss was not finite at step 5" in text_of(page)
+    assert len(downloads(page)["training-loss.csv"]) == 4
+
+
+def test_what_a_run_is_called_cannot_become_part_of_the_page(tmp_path):
+    folder = make(tmp_path / "small-1", small_run(), [0.5])
+    hostile = (folder / "run.json").read_text().replace('"small"', '"<script>alert(1)</script>$\\\\foo$"')
+    (folder / "run.json").write_text(hostile)
+    page = report([folder], tmp_path / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_recipe_of_a_paper_stands_beside_the_papers_number(tmp_path):
+    for batch, accuracy in ((128, 0.9865), (8192, 0.9807)):
+        run = described("legw_mnist", [f"global_batch={batch}"])
+        make(tmp_path / "runs" / f"legw-{batch}", run, [accuracy])
+    text = " ".join(text_of(report([tmp_path / "runs"], tmp_path / "report.html")).split())
+    assert (
+        "98.80 % You et al. 2018 (LEGW), section 5.1.1 98.65 % (n=1) worse, but one seed has no interval nothing"
+        in text
+    )
+    assert "98.07 % (n=1) worse, but one seed has no interval global_batch=8192" in text
+
+
+def test_a_sweep_is_answered_with_its_critical_batch_and_its_edges(tmp_path):
+    sweep = Sweep.ask(small_run(), tmp_path / "sweep", grids={"global_batch": [64, 128, 256]}, seeds=3)
+    accuracies = {64: (0.95, 0.96, 0.97), 128: (0.94, 0.95, 0.96), 256: (0.70, 0.71, 0.72)}
+    for point in sweep.points()[:-1]:  # one is missing
+        made = make(sweep.folder / "runs" / point.folder_name, point.run, [accuracies[point.global_batch][point.seed]])
+    (made / "summary.json").write_text("{")  # and one is damaged
+    text = text_of(report([sweep.folder], tmp_path / "damaged.html"))
+    assert "9 settings and seeds" in text
+    (made / "summary.json").write_text(json.dumps({"test_accuracy": 0.96, "diverged_at_step": None}))
+    page = report([sweep.folder], tmp_path / "report.html")
+    # mean .96, s .01: the interval at 64 is .96 ± 4.3027 · .01 / √3 = .9352 to .9848; 128 is within, 256 is not
+    assert "critical batch 256: 70.50 % is below 93.52 %" in text_of(page)
+    assert "the best global_batch is 64, the smallest of its grid" in text_of(page)
+    against = downloads(page)["test-accuracy-against-the-batch.csv"]
+    assert numbers(against, "global batch", "test accuracy (%)", "n") == [
+        (64, pytest.approx(96), 3),
+        (128, pytest.approx(95), 3),
+        (256, pytest.approx(70.5), 2),
+    ]
+    assert len(downloads(page)["runs.csv"]) == 8
+    assert {row["series"] for row in downloads(page)["test-accuracy.csv"]} == {
+        "global_batch=64",
+        "global_batch=128",
+        "global_batch=256",
+    }
+
+
+def test_a_sweep_that_has_not_begun_has_a_page(tmp_path):
+    sweep = Sweep.ask(small_run(), tmp_path / "sweep", grids={"global_batch": [64, 128]})
+    assert "no runs yet" in text_of(report([sweep.folder], tmp_path / "report.html"))
+
+
+def test_two_runs_side_by_side_with_what_differs(tmp_path):
+    first = make(tmp_path / "small-a", small_run(), [0.5, 0.9])
+    second = make(tmp_path / "small-b", small_run(optimizer={"name": "lars", "lr": 0.2}, seed=3), [0.6, 0.95])
+    about = json.loads((second / "run.json").read_text())
+    (second / "run.json").write_text(json.dumps(about | {"commit": "beef"}))
+    page = compare([first, second], tmp_path / "both.html")
+    text = " ".join(text_of(page).split())
+    differing_part = text.partition("What differs in their run.json")[2].partition("Curves")[0]
+    assert "optimizer.name momentum lars optimizer.lr 0.1 0.2" in differing_part
+    assert "seed 0 3" in differing_part
+    assert "optimizer.trust_coefficient (not there) 0.02" in differing_part
+    assert "commit c0ffee beef" in differing_part
+    assert "global_batch" not in differing_part
+    assert "test_accuracy 0.9 0.95 0.05" in text
+    assert {row["series"] for row in downloads(page)["test-accuracy.csv"]} == {"small-a", "small-b"}
+    again = make(tmp_path / "elsewhere" / "small-a", small_run(), [0.5])
+    assert "the same run, started twice" in text_of(compare([first, again], tmp_path / "same.html"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere"], "nowhere is neither a run nor a sweep nor a folder of runs"),
+        (["empty"], "empty is neither a run nor a sweep nor a folder of runs"),
+        (["run", "--compare"], "--compare takes two runs, got 1 runs: name two folders"),
+        (["run", "--track", "nothing"], "no tracker called 'nothing'"),
+        (["run", "--out", "run/run.json/page.html"], "page.html could not be written"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, capsys, arguments, sentence):
+    from bigbatch.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "run", small_run(), [0.5])
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *arguments])
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_prints_the_address_of_the_page_and_fills_in_trackers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "runs" / "small-1", small_run(), [0.5])
+    before = (tmp_path / "runs" / "small-1" / "metrics.jsonl").read_bytes()
+    assert bigbatch("report", "runs", "--track", "tensorboard").stdout.strip() == (tmp_path / "report.html").as_uri()
+    assert list((tmp_path / "runs" / "small-1" / "trackers" / "tensorboard").glob("events.*"))
+    assert (tmp_path / "runs" / "small-1" / "metrics.jsonl").read_bytes() == before
+
+
+def test_what_differs_counts_what_is_missing():
+    assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
+    assert differing([{"a": 1, "b": {"c": None}}, {"a": 1, "b": {}}, {"a": 1, "b": {}}]) == ["b.c"]
+
+
+def test_a_run_that_trains_right_now_is_running(tmp_path):
+    from bigbatch.results import Folder
+
+    folder = make(tmp_path / "small-1", small_run(), [0.5], status="running")
+    with Folder(folder).alone():
+        assert read(folder).state == "running"
+    assert read(folder).state == "killed"
+
+
+def test_a_page_that_cannot_be_drawn_says_what_is_missing(tmp_path):
+    with pytest.raises(Problem, match="there is nothing to report"):
+        report([], tmp_path / "report.html")

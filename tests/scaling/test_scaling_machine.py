@@ -1,0 +1,114 @@
+"""Descriptions of machines: shipped, read from files, and refused where their numbers cannot be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bigbatch.errors import Problem
+from bigbatch.scaling.machine import SHIPPED, SUMMIT, find
+
+TOML = """
+name = "lab"
+nodes = 4
+ranks_per_node = 8
+control_us = 3.0
+[links]
+within = "nvlink"
+within_gb_s = 100
+between_gb_s = 12.5
+[jitter]
+fraction = 0.02
+kind = "normal"
+"""
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_machine_survives_its_own_description(name, tmp_path):
+    path = tmp_path / "m.json"
+    path.write_text(find(name).model_dump_json())
+    assert find(str(path)) == find(name)
+
+
+def test_a_machine_of_ones_own(tmp_path):
+    path = tmp_path / "lab.toml"
+    path.write_text(TOML)
+    machine = find(str(path))
+    assert machine.ranks == 32
+    assert machine.layout(20) == (3, 8)
+    assert machine.layout(5) == (1, 5)
+
+
+def test_settings_change_a_copy():
+    changed = SUMMIT.with_settings({"links.between_gb_s": 46, "jitter.fraction": 0.0})
+    assert (changed.links.between_gb_s, changed.jitter.fraction) == (46, 0)
+    assert SUMMIT.links.between_gb_s == 23
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"links.between_gb_s": 0}, "links.between_gb_s should be greater than 0; got 0"),
+        ({"links.between_gb_s": -23}, "links.between_gb_s should be greater than 0; got -23"),
+        ({"links.within_gb_s": 1e9}, "links.within_gb_s should be less than or equal to 20000"),
+        ({"links.between_gb_s": float("nan")}, "finite number"),
+        ({"links.algorithms": "star"}, "'ring', 'tree' or 'auto'; got 'star'"),
+        ({"ranks_per_node": 0}, "ranks_per_node should be greater than or equal to 1; got 0"),
+        ({"nodes": -1}, "nodes should be greater than 0"),
+        ({"control_us": 0}, "control_us should be greater than 0"),
+        ({"jitter.fraction": 1.5}, "jitter.fraction should be less than 1"),
+        ({"device.efficiency": 1.2}, "device.efficiency should be less than or equal to 1"),
+        ({"device.peak_tflops": "fast"}, "device.peak_tflops should be a valid number"),
+        ({"colour": "red"}, "has no option 'colour'"),
+        ({"jitter.fractoin": 0.1}, "has no option 'jitter.fractoin'"),
+        ({"devise.peak_tflops": 1}, "has no option 'devise'; did you mean 'device'?"),
+        ({"nodes.many": 1}, "machine.nodes.many is nothing that machine 'summit' has"),
+    ],
+)
+def test_impossible_numbers_are_one_sentence(settings: dict[str, Any], sentence):
+    with pytest.raises(Problem) as caught:
+        SUMMIT.with_settings(settings)
+    assert sentence in str(caught.value)
+    assert "summit" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("points", "sentence"),
+    [
+        ([[0, 100], [1000, 50]], "1000 bytes in 50 µs after 0 bytes in 100 µs cannot be"),
+        ([[1000, 100], [1000, 200]], "sort the points by size"),
+        ([[0, 0], [1000, 50]], "a message takes time"),
+        ([[0, 100]], "at least 2 items"),
+    ],
+)
+def test_measured_points_have_to_rise(points, sentence, tmp_path):
+    description = json.loads(SHIPPED["here"].model_dump_json())
+    description["links"]["points"] = points
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(description))
+    with pytest.raises(Problem, match=r"m\.json") as caught:
+        find(str(path))
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("sumit", None, "no machine called 'sumit'; did you mean 'summit'?"),
+        ("missing.json", None, "missing.json cannot be read as a machine"),
+        ("broken.json", "{", "broken.json cannot be read as a machine"),
+        ("broken.toml", "a = ", "broken.toml cannot be read as a machine"),
+        ("list.json", "[]", "machine list.json is [], no table of names and numbers"),
+        ("empty.toml", "", "machine empty.toml needs 'name'"),
+    ],
+)
+def test_what_is_no_machine_is_one_sentence(name, text, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(Problem) as caught:
+        find(name)
+    assert sentence in str(caught.value)

@@ -1,0 +1,109 @@
+"""A tiny sweep, parts that tell when they are trained, and workers in processes of their own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bigbatch.datasets import Dataset
+from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.run import Run
+from bigbatch.sweeps import Point, Row
+
+TIMES = ("seconds", "samples_per_second")
+
+
+def tiny() -> Dataset:
+    """Three classes of 96 4 x 4 images: nothing to import, and trained in a moment."""
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.arange(96) % 3
+    images = torch.randint(0, 120, (96, 1, 4, 4), generator=generator, dtype=torch.uint8)
+    images[torch.arange(96), 0, labels, labels] = 255
+    plain = Augment(mean=(0.0,), std=(1.0,))
+    return Dataset(
+        train=InMemoryImages(images[:72], labels[:72], plain),
+        test=InMemoryImages(images[72:], labels[72:], plain),
+        classes=("a", "b", "c"),
+        sample_shape=(1, 4, 4),
+        hash="tiny",
+    )
+
+
+class ToldSGD(torch.optim.SGD):
+    """Appends a line to the file `told` when it is made, then waits until `gate` can be read (a FIFO blocks)."""
+
+    def __init__(self, params: Any, lr: float, told: str, gate: str | None = None) -> None:
+        super().__init__(params, lr=lr)
+        with open(told, "a") as file:
+            file.write(f"{os.getpid()}\n")
+        if gate is not None:
+            Path(gate).read_text()
+
+
+class KillingSGD(torch.optim.SGD):
+    """At its second step, once for every `mark`, kills with SIGKILL: the worker, and itself where `itself`."""
+
+    def __init__(self, params: Any, lr: float, victim: str, itself: bool = False) -> None:
+        super().__init__(params, lr=lr)
+        self.victim, self.itself, self.taken = Path(victim), itself, 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.taken += 1
+        if self.taken == 2 and self.victim.exists():
+            worker = int(self.victim.read_text())
+            self.victim.unlink()
+            os.kill(worker, 9)
+            if self.itself:
+                os.kill(os.getpid(), 9)
+        return super().step(closure)
+
+
+def tiny_run(**fields: Any) -> Run:
+    about: dict[str, Any] = {
+        "name": "tiny",
+        "dataset": "sweep_parts:tiny",
+        "model": "mlp",
+        "global_batch": 12,
+        "micro_batch": 12,
+        "optimizer": {"name": "sgd", "lr": 0.05},
+        "epochs": 2,
+    }
+    return Run(**(about | fields))
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """table.csv without what no two trainings have in common."""
+    rows = list(csv.DictReader(io.StringIO(text)))
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+
+def trained_alone(points: list[Point], folder: Path) -> list[Row]:
+    """What ordinary trainings, one after another in this process, make of the points."""
+    from bigbatch.sweeps import rows
+    from bigbatch.training import train
+
+    for point in points:
+        train(point.run, runs_dir=folder / "runs")
+    return [rows.of_point(point, folder / "runs") for point in points]
+
+
+def in_a_process(work: Any, *arguments: Any) -> int:
+    """The number of a forked process that runs this and ends with 0, or 1 where it raises."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work(*arguments)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def ended_in(pid: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

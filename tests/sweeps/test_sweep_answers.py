@@ -1,0 +1,169 @@
+"""Answers from rows whose means, intervals and critical batches were worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bigbatch.sweeps import Row, answers, interval, shown, shown_group
+from bigbatch.sweeps.rows import as_csv
+
+
+def row(batch, metric, seed=0, rate=0.1, status="done", measure="test_accuracy", variant=""):
+    return Row(
+        variant=variant,
+        settings={"global_batch": batch, "optimizer.lr": rate},
+        seed=seed,
+        global_batch=batch,
+        rate=rate,
+        status=status,
+        measure=measure,
+        metric=metric,
+        folder=Path(f"runs/run-{batch}-{rate}-{seed}"),
+        all_else=f"{variant} {rate}",
+        summary={} if metric is None else {measure: metric},
+    )
+
+
+def seeds(batch, *metrics, **about):
+    return [row(batch, metric, seed, **about) for seed, metric in enumerate(metrics)]
+
+
+def test_the_interval_is_students():
+    # mean .92, s = √(2 · .02² / 2) = .02, t(.975, 2) = 4.302653: ± 4.302653 · .02 / √3 = .0496828
+    mean, low, high = interval([0.90, 0.92, 0.94])
+    assert (mean, low, high) == (pytest.approx(0.92), pytest.approx(0.92 - 0.0496828), pytest.approx(0.92 + 0.0496828))
+    # t(.975, 1) = 12.7062: two values are hardly an interval, and the formula says so
+    assert interval([1.0, 2.0]) == (
+        1.5,
+        pytest.approx(1.5 - 12.7062 * 0.5, abs=1e-3),
+        pytest.approx(1.5 + 12.7062 * 0.5, abs=1e-3),
+    )
+
+
+def test_one_value_has_no_interval():
+    assert interval([0.9]) == (0.9, None, None)
+
+
+def test_the_critical_batch_is_the_first_below_the_baselines_interval():
+    rows = [
+        *seeds(512, 0.80, 0.81, 0.82),
+        *seeds(16, 0.90, 0.92, 0.94),  # interval from .8703
+        *seeds(64, 0.99, 0.99, 0.99),  # better is not lost
+        *seeds(128, 0.88, 0.87, 0.89),
+        *seeds(256, 0.87, 0.87, 0.87),  # .87 is below .8703
+        *seeds(1024, 0.92, 0.92, 0.92),  # that a larger one comes back does not undo it
+    ]
+    (curve,) = answers(rows).curves
+    assert [group.global_batch for group in curve.groups] == [16, 64, 128, 256, 512, 1024]
+    assert (curve.baseline_batch, curve.holds_to, curve.leaves_at) == (16, 128, 256)
+    assert (
+        curve.note == "critical batch 256: 87.00 % is below 87.03 %, the end of the interval at 16; it holds up to 128"
+    )
+
+
+def test_another_baseline_than_the_smallest_batch():
+    rows = [*seeds(16, 0.1, 0.2, 0.3), *seeds(32, 0.90, 0.92, 0.94), *seeds(64, 0.5, 0.5, 0.5)]
+    (curve,) = answers(rows, baseline_batch=32).curves
+    assert (curve.baseline_batch, curve.holds_to, curve.leaves_at) == (32, 32, 64)
+
+
+def test_perplexity_is_lost_upwards():
+    rows = [
+        *seeds(20, 100.0, 102.0, 104.0, measure="test_perplexity"),  # ± 4.97
+        *seeds(40, 90.0, 90.0, 90.0, measure="test_perplexity"),
+        *seeds(80, 107.0, 107.0, 107.0, measure="test_perplexity"),
+    ]
+    found = answers(rows)
+    assert (found.curves[0].holds_to, found.curves[0].leaves_at) == (40, 80)
+    assert found.best.global_batch == 40
+    assert shown(found.best.mean, found.measure) == "90.00"
+
+
+def test_no_critical_batch_without_an_interval():
+    (curve,) = answers([row(16, 0.9), row(32, 0.1)]).curves
+    assert (curve.holds_to, curve.leaves_at) == (None, None)
+    assert curve.note.startswith("no interval at the baseline batch 16 (n=1), so no critical batch")
+    assert "settings with n=1 have no interval: use --seeds 3 or more" in answers([row(16, 0.9)]).notes
+
+
+def test_a_batch_that_diverges_has_left_and_is_no_part_of_the_mean():
+    rows = [*seeds(16, 0.90, 0.92, 0.94), *seeds(32, 0.92, 0.92), row(32, None, 2, status="diverged")]
+    (curve,) = answers(rows).curves
+    assert curve.leaves_at == 32
+    assert "1 of 3 runs diverged" in curve.note
+    assert (curve.groups[1].mean, curve.groups[1].n, curve.groups[1].diverged) == (pytest.approx(0.92), 2, 1)
+    assert shown_group(curve.groups[1], "test_accuracy") == "92.00 % ± 0.00 (n=2, 1 diverged)"
+
+
+def test_what_is_not_there_yet_is_not_judged():
+    rows = [*seeds(16, 0.90, 0.92, 0.94), row(32, None, status="missing"), *seeds(64, 0.1, 0.1, 0.1)]
+    (curve,) = answers(rows).curves
+    assert (curve.holds_to, curve.leaves_at) == (16, None)
+    assert curve.note == "holds up to 16; 32 is not there yet"
+
+
+def test_the_batch_that_a_rate_prefers():
+    rows = [
+        # means .70, .84, .80: 32 is preferred; the seeds' own best are 32, 32, 64
+        *seeds(16, 0.70, 0.70, 0.70, rate=0.1),
+        *seeds(32, 0.90, 0.88, 0.74, rate=0.1),
+        *seeds(64, 0.80, 0.78, 0.82, rate=0.1),
+        # the larger the better: the grid ends too early
+        *seeds(16, 0.5, 0.5, 0.5, rate=0.4),
+        *seeds(32, 0.6, 0.6, 0.6, rate=0.4),
+        *seeds(64, 0.7, 0.7, 0.7, rate=0.4),
+    ]
+    slow, fast = answers(rows).preferred
+    # log2: 5, 5, 6: mean 16/3, s = 1/√3, ± 4.302653 / 3 = 1.434218
+    assert (slow.rate, slow.batch, slow.edge, slow.n) == (0.1, 32, None, 3)
+    assert (slow.low_batch, slow.high_batch) == (
+        pytest.approx(2 ** (16 / 3 - 1.434218)),
+        pytest.approx(2 ** (16 / 3 + 1.434218)),
+    )
+    assert (fast.rate, fast.batch, fast.edge) == (0.4, 64, "upper")
+    assert (fast.low_batch, fast.high_batch) == (pytest.approx(64), pytest.approx(64))
+    assert fast.note.endswith("it is the upper end of the grid: widen it")
+
+
+def test_a_best_value_on_the_edge_is_flagged_for_every_field_of_the_grid():
+    inside = [
+        row(batch, 0.9 if (batch, rate) == (32, 0.2) else 0.5, rate=rate)
+        for batch in (16, 32, 64)
+        for rate in (0.1, 0.2, 0.4)
+    ]
+    assert answers(inside).edges == ()
+    corner = [row(batch, batch / 100 + rate, rate=rate) for batch in (16, 32, 64) for rate in (0.1, 0.2, 0.4)]
+    assert answers(corner).edges == (
+        "the best global_batch is 64, the largest of its grid: a better one may lie outside",
+        "the best optimizer.lr is 0.4, the largest of its grid: a better one may lie outside",
+    )
+
+
+def test_variants_that_differ_in_the_batch_alone_are_one_curve():
+    def legw(batch, metric):
+        return Row(f"LEGW {batch}", {}, 0, batch, 0.1, "done", "test_accuracy", metric, Path("r"), "same")
+
+    other = Row("Adam 8192", {}, 0, 8192, 0.001, "done", "test_accuracy", 0.7, Path("r"), "other")
+    (curve,) = answers([legw(8192, 0.8), legw(1024, 0.8), legw(128, 0.9), other]).curves
+    assert curve.label == "LEGW"
+    assert [group.global_batch for group in curve.groups] == [128, 1024, 8192]
+
+
+def test_nothing_yet():
+    found = answers([row(16, None, status="missing"), row(32, None, status="missing")])
+    assert (found.best, found.preferred, found.edges) == (None, (), ())
+    assert found.groups[0].unfinished == 1
+
+
+def test_the_table_has_a_line_for_every_run():
+    rows = [row(16, 0.5), row(32, None, status="diverged"), row(64, None, status="missing")]
+    text = as_csv(rows, Path("."))
+    assert text.splitlines()[0] == (
+        "variant,global_batch,optimizer.lr,seed,status,test_accuracy,"
+        "diverged_at_step,epochs,steps,seconds,samples_per_second,ranks,folder,problem"
+    )
+    assert text.splitlines()[1] == ",16,0.1,0,done,0.5,,,,,,,runs/run-16-0.1-0,"
+    assert text.splitlines()[2] == ",32,0.1,0,diverged,,,,,,,,runs/run-32-0.1-0,"
+    assert len(text.splitlines()) == 4

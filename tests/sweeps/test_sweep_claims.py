@@ -1,0 +1,110 @@
+"""Claims, held to by real processes: everything is won once, the dead are followed once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+from sweep_parts import ended_in, in_a_process
+
+from bigbatch.sweeps.claims import Claims, dead_here, myself
+
+NAMES = [f"point-{number}" for number in range(60)]
+
+
+def take_all(folder, gate, log):
+    """Wait for the start, then take what can be had."""
+    open(gate).close()
+    claims = Claims(folder)
+    won = [name for name in NAMES if claims.take(name)]
+    with open(log, "a") as file:
+        file.write("".join(f"{name}\n" for name in won))
+    os.kill(os.getpid(), signal.SIGKILL)  # nothing is given back
+
+
+def race(tmp_path, log):
+    gate = tmp_path / f"gate-{log}"
+    os.mkfifo(gate)
+    racers = [in_a_process(take_all, tmp_path / "claims", gate, tmp_path / log) for _ in range(4)]
+    with open(gate, "w"):
+        assert [ended_in(pid) for pid in racers] == [-signal.SIGKILL] * 4
+    return (tmp_path / log).read_text().splitlines()
+
+
+def test_every_claim_is_won_by_one_of_four_processes(tmp_path):
+    assert sorted(race(tmp_path, "first")) == sorted(NAMES)
+    assert {path.name for path in (tmp_path / "claims").iterdir()} == {f"{name}.claim-1" for name in NAMES}
+
+
+def test_claims_of_the_dead_are_taken_over_by_those_who_live_and_by_one_at_a_time(tmp_path):
+    race(tmp_path, "first")
+    # the first racers are dead; of the second, some die while others still look: a third generation is right then
+    taken = race(tmp_path, "second")
+    assert set(taken) == set(NAMES)
+    generations = [path.name.rpartition("-")[2] for path in (tmp_path / "claims").iterdir()]
+    assert len(generations) == len(NAMES) + len(taken)
+
+
+def test_a_live_holder_keeps_its_claim_until_it_gives_it_up(tmp_path):
+    holder, other = Claims(tmp_path), Claims(tmp_path)
+    assert holder.take("a")
+    assert not holder.take("a")
+    assert other.held("a")
+    assert not other.take("a")
+    holder.release("a")
+    assert not other.held("a")
+    assert other.take("a")
+    assert not holder.take("a")
+
+
+def elsewhere(folder, name, generation=1):
+    about = myself() | {"where": "another machine", "host": "another"}
+    (folder / f"{name}.claim-{generation}").write_text(json.dumps(about))
+
+
+def test_a_holder_elsewhere_is_dead_when_its_claim_stays_untouched_while_we_watch(tmp_path):
+    elsewhere(tmp_path, "a")
+    os.utime(tmp_path / "a.claim-1", (1, 1))  # its clock is decades behind: that alone says nothing
+    watcher = Claims(tmp_path, lease_seconds=0)
+    assert not watcher.take("a")  # the first look only notes the time
+    os.utime(tmp_path / "a.claim-1", (2, 2))
+    assert not watcher.take("a")  # it was touched: alive
+    assert watcher.take("a")  # not touched since the last look, and the lease is over
+    patient = Claims(tmp_path, lease_seconds=1000)
+    elsewhere(tmp_path, "b")
+    assert not any(patient.take("b") for _ in range(3))
+
+
+def test_a_holder_that_slept_too_long_learns_that_it_lost(tmp_path):
+    sleeper = Claims(tmp_path, beat_seconds=0)
+    assert sleeper.take("a")
+    assert sleeper.take("b")
+    assert sleeper.beat() == []
+    elsewhere(tmp_path, "a", generation=2)
+    assert sleeper.beat() == ["a"]
+    assert sleeper.mine == {"b": 1}
+
+
+def test_a_beat_touches_the_claim(tmp_path):
+    claims = Claims(tmp_path, beat_seconds=0)
+    claims.take("a")
+    os.utime(tmp_path / "a.claim-1", (1, 1))
+    claims.beat()
+    assert (tmp_path / "a.claim-1").stat().st_mtime > 1e9
+
+
+def test_a_claim_that_its_maker_had_no_time_to_write_is_watched_like_one_elsewhere(tmp_path):
+    (tmp_path / "a.claim-1").touch()
+    watcher = Claims(tmp_path, lease_seconds=0)
+    assert not watcher.take("a")
+    assert watcher.take("a")
+
+
+def test_a_process_number_that_was_used_again_is_another_process():
+    assert dead_here(myself()) is False
+    assert dead_here(myself() | {"begun": "1"}) is True
+    assert dead_here(myself() | {"where": "another machine"}) is None
+    gone = in_a_process(lambda: None)
+    assert ended_in(gone) == 0
+    assert dead_here(myself() | {"pid": gone}) is True

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import csv
+import io
+import re
+from base64 import b64decode
+from math import sqrt
+
+import pytest
+
+from bigbatch import demo, schedules
+from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
+from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
+from bigbatch.demo.tuning import RATES, TRUST_COEFFICIENTS, candidates
+from bigbatch.filters._held_out import NAME
+from bigbatch.recipes import legw_digits
+from bigbatch.results import Folder
+
+BY_NAME = {station.name: station for station in stations()}
+
+
+def measured(**accuracies):
+    """By hand; None is a training that diverged."""
+    names = {"baseline": BASELINE, "unscaled": UNSCALED, "linear": LINEAR, "legw": LEGW, "lars": LEGW_LARS}
+    return {
+        names[name]: Measured(
+            BY_NAME[names[name]],
+            range(len(values)),
+            [{"test_accuracy": v, "diverged_at_step": 3 if v is None else None, "steps": 60} for v in values],
+        )
+        for name, values in accuracies.items()
+    }
+
+
+def test_every_rate_follows_from_the_baseline():
+    assert [(station.global_batch, station.run.epochs) for station in BY_NAME.values()] == [(16, 30)] + 4 * [(512, 30)]
+    peaks = {name: station.peak_rate for name, station in BY_NAME.items()}
+    assert peaks[BASELINE] == peaks[UNSCALED] == pytest.approx(0.05)
+    assert peaks[LINEAR] == pytest.approx(32 * 0.05)
+    assert peaks[LEGW] == pytest.approx(sqrt(32) * 0.05)
+
+
+def test_the_unscaled_training_differs_in_the_batch_alone():
+    small, large = (schedules.curve(BY_NAME[name].run, 30, 500) for name in (BASELINE, UNSCALED))
+    assert [point.rate for point in small] == pytest.approx([point.rate for point in large])
+    fields = [BY_NAME[name].run.model_dump(exclude={"global_batch", "schedule"}) for name in (BASELINE, UNSCALED)]
+    assert fields[0] == fields[1]
+
+
+def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_training_set():
+    tried = list(candidates())
+    assert [candidate.value for candidate in tried] == [*RATES, *TRUST_COEFFICIENTS]
+    for candidate in tried:
+        assert candidate.run.dataset.name == NAME
+        assert candidate.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
+    assert legw_digits.RATE in RATES
+    assert legw_digits.TRUST_COEFFICIENT in TRUST_COEFFICIENTS
+
+
+def test_what_is_won_back_is_a_share_of_what_was_lost():
+    found = measured(baseline=[0.9, 1.0], unscaled=[0.4, 0.6], legw=[0.90, 0.92], lars=[0.95, 0.95], linear=[0.1, 0.1])
+    # .95 falls to .50: .45 lost; .91 is .41 above .50
+    assert won_back(found) == pytest.approx(0.41 / 0.45)
+    # seed 0: .5 of .5 lost won back; seed 1: .32 of .4
+    assert shares_by_seed(found) == pytest.approx([1.0, 0.8])
+    assert verdict(found, LEGW) == "LEGW wins back 91 % of the accuracy that was lost (by seed: 100, 80 %)."
+    assert "wins back 100 %" in verdict(found, LEGW_LARS)
+    assert "wins nothing back: it loses 89 % more" in verdict(found, LINEAR)
+
+
+def test_a_diverged_training_is_counted_beside_the_mean():
+    found = measured(baseline=[0.9, 0.9], unscaled=[0.5, None], legw=[None, None])
+    assert found[UNSCALED].described() == "50.0 % (n=1, 1 diverged)"
+    assert found[LEGW].described() == "none (n=0, 2 diverged)"
+    assert won_back(found) is None
+    assert "nothing to win back" in verdict(found, LEGW)
+    assert "90.0 % ± 0.0 (n=2) becomes 50.0 % (n=1, 1 diverged)" in gap(found)
+
+
+def test_the_whole_demo_in_short(tmp_path, capsys):
+    found = demo.show(tmp_path / "runs", tmp_path / "demo.html", True, seeds=(0,), epochs=2, advice_seconds=1.0)
+    text = capsys.readouterr().out
+    page = (tmp_path / "demo.html").read_text()
+    assert text.rstrip().endswith((tmp_path / "demo.html").as_uri())
+    assert len(list((tmp_path / "runs").iterdir())) == 5
+    for name, station in found.items():
+        run = station.station.with_seed(0)
+        accuracy = Folder(tmp_path / "runs" / run.folder_name).summary()["test_accuracy"]
+        assert re.search(rf"{re.escape(name)}\W.*{100 * accuracy:.1f} % \(n=1\)", text), name
+        assert f"{100 * accuracy:.1f} % (n=1)" in page
+    assert "advise: use a global batch of" in text
+    assert "the network finds no place for 72 of 1,437 digits" in text  # 5 % of them
+    assert page.count("<svg") == 3
+    assert page.count("data:image/png") == 20
+    data = re.search(r'download="test-accuracy.csv" href="data:text/csv;base64,([^"]+)"', page).group(1)
+    last = {row["series"]: row for row in csv.DictReader(io.StringIO(b64decode(data).decode()))}
+    assert {name: float(last[name]["Test accuracy (%)"]) for name in found} == {
+        name: pytest.approx(100 * station.mean) for name, station in found.items()
+    }
