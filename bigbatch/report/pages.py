@@ -148,7 +148,7 @@ def _runs(page: Page, records: Sequence[Record]) -> None:
     varied = differing([record.run for record in records if record.run])
     fields = list(dict.fromkeys([*_ALWAYS_SHOWN, *(name for name in varied if name != "name")]))
     measures = [name for name in ("test_accuracy", "test_perplexity", "test_loss") if _any_has(records, name)]
-    columns = ["run", "state", *fields, *measures, "train_loss", "epochs", "steps", "seconds", "note"]
+    columns = ["run", "state", *measures, "train_loss", "epochs", "steps", "seconds", "note", *fields]
     rows = [_row(record, fields, measures) for record in records]
     page.table(columns, rows)
     buffer = io.StringIO()
@@ -168,11 +168,11 @@ def _row(record: Record, fields: Sequence[str], measures: Sequence[str]) -> list
     return [
         record.name,
         record.state,
-        *(_plain(own.get(name)) for name in fields),
         *(known.get(name) for name in measures),
         loss,
         *(known.get(name) for name in ("epochs", "steps", "seconds")),
         record.note,
+        *(_plain(own.get(name)) for name in fields),
     ]
 
 
