@@ -39,7 +39,7 @@ def series(document: Document, runs_dir: Path) -> list[dict[str, Any]]:
             )
             curves[recipe][name].setdefault(_batch(run["global_batch"]), []).append(accuracy)
     with_filter = {
-        recipe: by_name for recipe, by_name in curves.items() if any(name.startswith(THIS) for name in by_name)
+        recipe: by_name for recipe, by_name in sorted(curves.items()) if any(name.startswith(THIS) for name in by_name)
     }
     suffixes = _differences(list(with_filter))
     return [
