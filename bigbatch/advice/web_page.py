@@ -242,6 +242,8 @@ def _footer(advice: Advice) -> list[str]:
         f"hold {about['level']:.0%} of bootstrap draws, of the noise and of the step times together.",
         f"BatchNorm: {norms}. Dropout: {about.get('dropout', 'none in the model')}. Mode: {about['mode']}. Samples are "
         f"taken as they are, not augmented.",
+        f"Step times are the least of {advice.step_times['rounds']} interleaved rounds, in "
+        f"{advice.step_times['unit']}.",
         f"Memory: {advice.memory['method']}; it limits {advice.memory['limits']}.",
         f"Curvature by central differences over a radius of {words.number(about['lipschitz_radius'])} "
         f"(a thousandth of ‖w‖). Seed {about['seed']}.",
