@@ -101,6 +101,19 @@ def test_a_search_may_keep_its_trials_in_a_database(tmp_path):
         Trials(sweep, None, None)
 
 
+def test_each_setting_has_a_search_of_its_own(tmp_path):
+    variants = {"plain": {}, "heavy": {"optimizer": {"name": "momentum"}}}
+    sweep = Sweep.ask(tiny_run(), tmp_path, variants=variants, search=search(trials=2))
+    todo = Trials(sweep, None, None)
+    assert todo.total == 4
+    for point in [todo.next() for _ in range(4)]:
+        Folder(tmp_path / "runs" / point.folder_name).create(point.run)
+    assert todo.next() is None
+    assert [row.variant for row in sweep.rows()] == ["plain"] * 2 + ["heavy"] * 2
+    assert len({row.rate for row in sweep.rows()}) == 2  # both searches begin with the same draws
+    assert all(0.001 <= row.settings["optimizer.lr"] <= 1 for row in sweep.rows())
+
+
 def test_a_trial_of_a_dead_worker_is_followed_by_one(tmp_path):
     sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=2))
 
