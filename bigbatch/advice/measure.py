@@ -59,7 +59,7 @@ def measured(
     clock = _Clock(spent)
     warnings: list[str] = []
 
-    say(f"training {learner.of} through its warm-up")
+    say(f"training {learner.of} through its warm-up" if not learner.steps else f"looking at {learner.of}")
     with clock("training"):
         watched = _Watched(learner, warnings)
         trained = _train(learner, watched, _TRAINING * seconds, steps)
