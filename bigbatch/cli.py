@@ -19,6 +19,7 @@ app = App(
     name="bigbatch",
     version=__version__,
     help="Train neural networks at very large batch sizes without losing accuracy.",
+    suppress_keyboard_interrupt=False,  # an interrupted command says so
 )
 
 for name, command in commands.found().items():

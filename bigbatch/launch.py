@@ -156,7 +156,7 @@ def _ranks_of(
     Ranks that die are started again, all together. Signals are not for this process but for `pass_on`.
     """
     command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *(sys.executable, "-m", "bigbatch.torchrun", "--standalone"),
         *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}", "-m", "bigbatch", *arguments),
     ]
     with tempfile.TemporaryDirectory() as post_box:

@@ -34,7 +34,7 @@ pre { background: var(--card); padding: 10px 12px; overflow-x: auto; border-radi
 th, td { padding: 4px 12px 4px 0; text-align: left; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr)); gap: 16px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 460px), 1fr)); gap: 16px; }
 figure { margin: 0; background: #fff; color: #1b1b1b; border: 1px solid var(--rule); border-radius: 8px;
   padding: 10px; }
 figure svg { width: 100%; height: auto; display: block; } figcaption { font-size: 13px; color: #5c5c5c; }

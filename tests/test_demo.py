@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 import re
+import subprocess
+import sys
 from base64 import b64decode
 from math import sqrt
 
@@ -75,6 +77,21 @@ def test_a_diverged_training_is_counted_beside_the_mean():
     assert won_back(found) is None
     assert "nothing to win back" in verdict(found, LEGW)
     assert "90.0 % ± 0.0 (n=2) becomes 50.0 % (n=1, 1 diverged)" in gap(found)
+
+
+def test_workers_leave_when_their_owner_is_killed():
+    code = (
+        "import os, sys\nfrom bigbatch.demo.workers import workers\n"
+        "if __name__ == '__main__':\n    with workers(1) as pool:\n"
+        "        print(pool.do(os.getpid).result(), flush=True)\n        sys.stdin.read()\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert int(owner.stdout.readline()) != owner.pid
+    owner.kill()
+    assert owner.stdout.read() == ""  # comes to an end only when the worker, which shares it, is gone
+    owner.wait()
+    owner.stdin.close()
+    owner.stdout.close()
 
 
 def test_the_whole_demo_in_short(tmp_path, capsys):

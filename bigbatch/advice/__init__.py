@@ -23,6 +23,7 @@ from bigbatch.advice.measure import check_batches, measured
 from bigbatch.advice.records import records_of
 from bigbatch.advice.run_learner import RunLearner
 from bigbatch.advice.verify import verified
+from bigbatch.engines import ranks_started
 from bigbatch.errors import Problem
 from bigbatch.probes._objective import Loss
 from bigbatch.probes._untouched import untouched
@@ -91,6 +92,8 @@ def advise_run(
     quiet: bool = True,
 ) -> Advice:
     """The same for a run as its training would begin, or at the newest checkpoint of its folder, which is only read."""
+    if ranks_started() > 1:
+        raise Problem(f"advise measures in one process, but {ranks_started()} ranks were started: leave torchrun out")
     learner = RunLearner(run, folder, data_dir)
     try:
         return _advised(learner, folder, seconds, steps, batches, verify, quiet)

@@ -128,6 +128,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
             "seconds_per_sample": per_sample,
             "misfit": found.times.misfit,
             "spread": found.times.spread,
+            "unit": "CPU seconds of one thread" if learner.counts_cpu_seconds else "seconds",
         },
         noise=found.noise.about(),
         memory={**asdict(found.memory), "limits": "the batch" if learner.in_one_piece else "a micro-batch"},

@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbatch.advice.words import percent
+
 Floats = NDArray[np.float64]
 Grade = Literal["high", "medium", "low"]
 
@@ -134,22 +136,23 @@ def graded(
 ) -> tuple[Grade, list[str]]:
     """high, medium or low, and each reason that it is not higher; without one, why it is high."""
     low, high = interval
+    width = high / low if high is not None and low else math.inf
     faults: list[tuple[int, str]] = []
     if only_lower_bound:
         faults.append((2, "the noise scale is only known from below, and with it the batch"))
-    elif low is None or high is None:
+    elif high is None:
         faults.append((2, "the interval of the best batch has no end"))
-    elif low <= 0:
-        faults.append(
-            (2, f"a step's fixed cost could not be told from none: the best batch may be any up to {high:.3g}")
-        )
-    elif high > 2 * low:
-        times = f"the best batch is known within a factor of {high / low:.1f} only"
-        faults.append((2 if high > 6 * low else 1, times))
+    elif not low:
+        any_up_to = f"the best batch may be any up to {high:.3g}"
+        faults.append((2, f"a step's fixed cost could not be told from none: {any_up_to}"))
+    elif width > 2:
+        faults.append((2 if width > 6 else 1, f"the best batch is known within a factor of {width:.1f} only"))
     if misfit > 0.1:
-        faults.append((2 if misfit > 0.3 else 1, f"step times miss the line a + b·B by up to {misfit:.0%}"))
+        faults.append((2 if misfit > 0.3 else 1, f"step times miss the line a + b·B by up to {percent(misfit)}"))
     if spread > 0.25:
-        faults.append((1, f"the machine was busy: the same step took {spread:.0%} longer at the median than at best"))
+        faults.append(
+            (1, f"the machine was busy: the same step took {percent(spread)} longer at the median than at best")
+        )
     if not warmup_reached:
         faults.append((2, "the warm-up was not over when measuring began"))
     elif steps < _FEW_STEPS:
@@ -159,5 +162,5 @@ def graded(
     if not timed[0] / 2 <= best <= 2 * timed[1]:
         faults.append((1, f"the best batch, {best:.3g}, is far outside of the timed ones ({timed[0]} to {timed[1]})"))
     if not faults:
-        return "high", [f"the best batch is known within a factor of {high / low:.1f}, step times fit to {misfit:.0%}"]  # type: ignore[operator]
+        return "high", [f"the best batch is known within a factor of {width:.1f}, step times fit to {percent(misfit)}"]
     return _GRADES[max(fault for fault, _ in faults)], [reason for _, reason in faults]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -106,10 +107,17 @@ class Learner:
                 self.optimizer.zero_grad(set_to_none=True)
                 self._go_to(place)
 
-    def settle(self) -> None:
-        """Wait for the device: what was asked of a GPU may still be running."""
+    @property
+    def counts_cpu_seconds(self) -> bool:
+        """One thread that waits for nothing: its CPU seconds are what a quiet machine would take. On a busy one a long
+        step is interrupted more than a short one, and seconds on the wall would make large batches look slow."""
+        return self.device.type == "cpu" and torch.get_num_threads() == 1
+
+    def clock(self) -> float:
+        """Seconds for step times. A GPU is waited for: what was asked of it may still be running."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
+        return time.process_time() if self.counts_cpu_seconds else time.perf_counter()
 
     def close(self) -> None:
         """Nothing is held open."""

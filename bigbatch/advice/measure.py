@@ -59,7 +59,7 @@ def measured(
     clock = _Clock(spent)
     warnings: list[str] = []
 
-    say(f"training {learner.of} through its warm-up")
+    say(f"training {learner.of} through its warm-up" if not learner.steps else f"looking at {learner.of}")
     with clock("training"):
         watched = _Watched(learner, warnings)
         trained = _train(learner, watched, _TRAINING * seconds, steps)
@@ -77,7 +77,7 @@ def measured(
         say(f"timing steps of {', '.join(map(str, sizes))} samples")
         if isinstance(learner, RunLearner):
             learner.find_micro_batch(sizes[-1])
-        step_times = times.timed(sizes, learner.step, _TIMES * seconds, learner.settle)
+        step_times = times.timed(sizes, learner.step, _TIMES * seconds, learner.clock)
     say("measuring gradients against the batch")
     with clock("gradients"):
         most = int(_GRADIENT * seconds / watched.seconds_per_sample)
@@ -158,10 +158,9 @@ class _Watched:
 
     def step(self) -> None:
         learner = self.learner
-        learner.settle()
         started = time.perf_counter()
         learner.step(learner.now)
-        learner.settle()
+        learner.clock()  # waits for a GPU
         self.seconds_per_step = min(self.seconds_per_step, time.perf_counter() - started)
 
     def watched_step(self) -> None:

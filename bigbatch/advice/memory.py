@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from bigbatch.advice.words import percent
 from bigbatch.micro_batch import available_bytes
 
 _USABLE = 0.9  # of what is free: the rest is the system's
@@ -40,7 +41,7 @@ def measured(device: torch.device, backward: Callable[[int], object], smaller: i
     available = float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_bytes()
     method = (
         f"an estimate: the peak of what torch allocates forward and backward at {smaller} and at {larger} samples, "
-        f"drawn on as a line up to {_USABLE:.0%} of the memory that is free now"
+        f"drawn on as a line up to {percent(_USABLE)} of the memory that is free now"
     )
     return Memory(max(0.0, low - per_sample * smaller), per_sample, available, method)
 

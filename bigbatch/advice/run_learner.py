@@ -56,6 +56,11 @@ class RunLearner(Learner):
         self.total_samples = self.total_epochs * self.samples_per_epoch
         self.notes += self._notes()
 
+    @property
+    def counts_cpu_seconds(self) -> bool:
+        waits_for_files = self.standing.batches.dataset.train.lazy
+        return super().counts_cpu_seconds and not waits_for_files
+
     def rate(self) -> float:
         epochs = min((self.samples + self.now / 2) / self.samples_per_epoch, self.total_epochs)
         position = Position(epochs, self.total_epochs, self.now, self.steps, self.samples)

@@ -88,7 +88,10 @@ def spaced(now: int, cap: int, seconds_per_sample: float, seconds: float) -> tup
 
 
 def timed(
-    batches: Sequence[int], step: Callable[[int], object], seconds: float, settle: Callable[[], None]
+    batches: Sequence[int],
+    step: Callable[[int], object],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> StepTimes:
     """Rounds of one step at each batch, in turn, so that a busy moment hits all of them; at least three."""
     for batch in batches:  # first touch: allocations and kernel choice
@@ -98,13 +101,11 @@ def timed(
     while len(rounds) < _FEWEST_ROUNDS or (
         len(rounds) < _MOST_ROUNDS and time.perf_counter() - started < seconds * len(rounds) / (len(rounds) + 1)
     ):
-        rounds.append([_seconds(step, batch, settle) for batch in batches])
+        rounds.append([_seconds(step, batch, clock) for batch in batches])
     return StepTimes(tuple(batches), np.asarray(rounds))
 
 
-def _seconds(step: Callable[[int], object], batch: int, settle: Callable[[], None]) -> float:
-    settle()
-    started = time.perf_counter()
+def _seconds(step: Callable[[int], object], batch: int, clock: Callable[[], float]) -> float:
+    started = clock()
     step(batch)
-    settle()
-    return time.perf_counter() - started
+    return clock() - started

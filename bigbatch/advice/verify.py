@@ -9,6 +9,7 @@ from typing import Any
 from bigbatch.advice.decide import LEVEL, samples_factor
 from bigbatch.advice.learner import Learner
 from bigbatch.advice.measure import Say
+from bigbatch.advice.words import percent
 from bigbatch.errors import Problem
 from bigbatch.probes._untouched import untouched
 from bigbatch.schedules import scaled
@@ -64,7 +65,7 @@ def compared(pairs: list[tuple[float | None, ...]], smaller: int, larger: int) -
         "worse": f"beyond doubt worse at {larger} than at {smaller}",
         "better": f"beyond doubt better at {larger} than at {smaller}",
     }.get(verdict, f"not beyond doubt different at {larger} and at {smaller}")
-    said = f"after equal samples the loss is {words}: by {mean:+.4f} ({LEVEL:.0%}: {low:+.4f} to {high:+.4f})"
+    said = f"after equal samples the loss is {words}: by {mean:+.4f} ({percent(LEVEL)}: {low:+.4f} to {high:+.4f})"
     return {"difference": mean, "interval": [low, high], "verdict": verdict, "said": said}
 
 

@@ -31,7 +31,7 @@ def page(advice: Advice) -> Page:
         made.text(f"Verified with {advice.verified['seeds']} orders: {advice.verified['said']}.", kind)
 
     made.heading("What it brings, and the rate to use")
-    made.charts([(_goodput(advice), _goodput_caption(advice))])
+    made.charts([(_goodput(advice), _goodput_caption(advice)), (_times(advice), _times_caption(advice))])
     made.table(
         ["against now", f"at {advice.now:,}", f"at {advice.batch:,}", "factor (90 %)"], words.expectations(advice)
     )
@@ -61,15 +61,6 @@ def page(advice: Advice) -> Page:
         ],
         heat="noise scale",
     )
-    made.heading("Step times")
-    times = advice.step_times
-    made.table(
-        ["batch", "least ms", "on the line, ms"],
-        [
-            [batch, 1000 * seconds, 1000 * (times["fixed_seconds"] + times["seconds_per_sample"] * batch)]
-            for batch, seconds in zip(times["batches"], times["seconds"], strict=True)
-        ],
-    )
     made.footer(_footer(advice))
     return made
 
@@ -78,14 +69,7 @@ def page(advice: Advice) -> Page:
 
 
 def _goodput(advice: Advice) -> Chart:
-    chart = Chart(
-        "Progress a second, relative to now",
-        "global batch",
-        "goodput",
-        scale=_scale(advice),
-        log_x=True,
-        size_inches=(11.0, 3.6),
-    )
+    chart = Chart("Progress a second, relative to now", "global batch", "goodput", scale=_scale(advice), log_x=True)
     rows = advice.goodput
     chart.line(
         "goodput, 90 % band",
@@ -120,9 +104,23 @@ def _goodput_caption(advice: Advice) -> str:
     ]
     outside = f" Beyond the right edge: {', '.join(beyond)}." if beyond else ""
     return (
-        "Throughput B/(a + b·B) times efficiency (φ + B₀)/(φ + B); it peaks at B* = √(aφ/b). "
-        f"A step takes {words.step_time(advice)}.{outside}"
+        f"Throughput B/(a + b·B) times efficiency (φ + B₀)/(φ + B), with B₀ the {advice.now:,} of now; it peaks at "
+        f"B* = √(aφ/b).{outside}"
     )
+
+
+def _times(advice: Advice) -> Chart:
+    times = advice.step_times
+    chart = Chart("Time of a step", "global batch", "ms", scale=_scale(advice), log_x=True, log_y=True)
+    milliseconds = [1000 * seconds for seconds in times["seconds"]]
+    chart.points(f"least of {times['rounds']} rounds", times["batches"], milliseconds)
+    line = [1000 * (times["fixed_seconds"] + times["seconds_per_sample"] * batch) for batch in times["batches"]]
+    chart.line("a + b·B", times["batches"], line, markers=False, dashed=True)
+    return chart
+
+
+def _times_caption(advice: Advice) -> str:
+    return f"{advice.step_times['unit']}. A step takes {words.step_time(advice)}."
 
 
 # -- the gradient and its noise
@@ -239,7 +237,7 @@ def _footer(advice: Advice) -> list[str]:
         f"{about['rate']:.3g}, on {about['device']} with {about['threads']} threads.",
         f"Overhead: {words.duration(sum(seconds.values()))} in all: {spent}.",
         f"Noise scale from {noise['rows']} batches of {noise['batch']:,} in pieces of {noise['piece']:,}; intervals "
-        f"hold {about['level']:.0%} of bootstrap draws, of the noise and of the step times together.",
+        f"hold {words.percent(about['level'])} of bootstrap draws, of the noise and of the step times together.",
         f"BatchNorm: {norms}. Dropout: {about.get('dropout', 'none in the model')}. Mode: {about['mode']}. Samples are "
         f"taken as they are, not augmented.",
         f"Memory: {advice.memory['method']}; it limits {advice.memory['limits']}.",

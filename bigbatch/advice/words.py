@@ -15,6 +15,10 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 def span(ends: list[float | None]) -> str:
     """`52 to 98`, or `at least 52`."""
     low, high = ends
@@ -59,7 +63,7 @@ def step_time(advice: Advice) -> str:
     times = advice.step_times
     return (
         f"{duration(times['fixed_seconds'])} + {duration(times['seconds_per_sample'])} a sample, "
-        f"within {times['misfit']:.0%} of the times at {times['batches'][0]} to {times['batches'][-1]:,}"
+        f"within {percent(times['misfit'])} of the times at {times['batches'][0]} to {times['batches'][-1]:,}"
     )
 
 

@@ -35,14 +35,17 @@ class Measured:
     def diverged(self) -> int:
         return len(self.summaries) - len(self.accuracies)
 
+    def brief(self) -> str:
+        """`96.1 % ± 0.4`."""
+        if not self.accuracies:
+            return "none"
+        mean, _, high = interval(self.accuracies)
+        return f"{100 * mean:.1f} %" + ("" if high is None else f" ± {100 * (high - mean):.1f}")
+
     def described(self) -> str:
         """`96.1 % ± 0.4 (n=3)`, with how many diverged."""
         beside = f", {self.diverged} diverged" if self.diverged else ""
-        if not self.accuracies:
-            return f"none (n=0{beside})"
-        mean, _, high = interval(self.accuracies)
-        doubt = "" if high is None else f" ± {100 * (high - mean):.1f}"
-        return f"{100 * mean:.1f} %{doubt} (n={len(self.accuracies)}{beside})"
+        return f"{self.brief()} (n={len(self.accuracies)}{beside})"
 
 
 Found = dict[str, Measured]  # by the station's name

@@ -25,7 +25,7 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
     share = won_back(found)
     page.strip(
         [
-            *((name, found[name].described()) for name in (BASELINE, UNSCALED, LEGW, LEGW_LARS)),
+            *((name, found[name].brief()) for name in (BASELINE, UNSCALED, LEGW, LEGW_LARS)),
             ("won back by LEGW", "-" if share is None else f"{100 * share:.0f} %"),
         ]
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ class Workers:
 @contextmanager
 def workers(jobs: int) -> Iterator[Workers]:
     """Fresh processes: torch does not bear to be forked. An error in one ends what has not begun yet."""
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_one_thread)
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_start)
     try:
         yield Workers(pool)
     finally:
@@ -47,7 +48,16 @@ def trained(run: Run, runs_dir: Path) -> dict[str, Any]:
     return train(run, runs_dir=runs_dir)
 
 
-def _one_thread() -> None:
+def _start() -> None:
     import torch
 
     torch.set_num_threads(1)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """A pool whose owner was killed would wait for work for ever."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

@@ -65,6 +65,12 @@ def configured(
             raise Problem(f"'{setting}' is not a setting: write NAME=VALUE, like drop=0.2 or dataset.augment=false")
         target = dataset_options if name.startswith("dataset.") else filter_options
         target[name.removeprefix("dataset.")] = value_of(text)
+    fields = parts.find("filters", filter_name).Config.model_fields
+    if "network" in fields and "network" not in filter_options:
+        raise Problem(
+            f"filter '{filter_name}' looks at a network's features: give --network with a recipe, the folder of a run, "
+            "weights, mypkg.mod:Class, or a file of features"
+        )
     return parts.configure("datasets", dataset_options), parts.configure("filters", filter_options)
 
 

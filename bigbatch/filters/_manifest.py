@@ -155,7 +155,7 @@ def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
         score = torch.from_numpy(arrays.pop("score")) if "score" in arrays else torch.zeros(len(mask))
         manifest = json.loads(str(arrays.pop("manifest"))) if "manifest" in arrays else {}
         made_for = str(arrays.pop("dataset_hash", ""))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a .npy
         raise Problem(f"filter file {path} cannot be read ({error}): make it again with 'bigbatch filter'") from error
     if dataset is not None and (len(mask) != len(dataset.train) or made_for not in ("", dataset.hash)):
         raise Problem(

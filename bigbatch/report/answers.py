@@ -88,4 +88,6 @@ def preferred_batches(found: Answers, scale: str) -> Chart:
 
 def _critical(curves: tuple[Curve, ...]) -> str:
     left = [f"{curve.label}: {curve.leaves_at:,}" for curve in curves if curve.leaves_at]
-    return f"Critical batches: {'; '.join(left)}." if left else "No critical batch was met."
+    if left:
+        return f"Critical batches: {'; '.join(left)}."
+    return "No critical batch was met." if all(curve.holds_to for curve in curves) else ""

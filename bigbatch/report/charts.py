@@ -96,9 +96,19 @@ def _over_epochs(name: str, title: str, groups: Sequence[Group], scale: str) -> 
                 at_epoch.setdefault(epoch, []).append(value)
         if at_epoch:
             _add(chart, group.label, at_epoch)
+    _bound(chart, name)
+    return chart, _caption(longest, name in _AS_THEY_ARE)
+
+
+def _bound(chart: Chart, name: str) -> None:
+    """Keep the axis to values that can be: a wide interval of few seeds reaches below nothing and above everything."""
+    low, high = chart.axes.get_ylim()
     if name in _AS_THEY_ARE:
         chart.axes.set_ylim(bottom=0)
-    return chart, _caption(longest, name in _AS_THEY_ARE)
+    elif name.endswith("accuracy"):
+        chart.axes.set_ylim(max(low, -2), min(high, 102))
+    elif name.endswith("loss"):
+        chart.axes.set_ylim(bottom=max(low, 0))
 
 
 def _add(chart: Chart, label: str, at_epoch: dict[float, list[float]]) -> None:

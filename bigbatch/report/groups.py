@@ -31,8 +31,12 @@ class Group:
 
     @property
     def values(self) -> list[float]:
-        """Of the runs that are done."""
-        return [record.result[1] for record in self.records if record.state == "done" and record.result]
+        """Of the runs that are done. The same seed again is the same run again, not another sample."""
+        by_seed: dict[object, float] = {}
+        for record in self.records:
+            if record.state == "done" and record.result:
+                by_seed.setdefault(record.run.get("seed", record.path), record.result[1])
+        return list(by_seed.values())
 
     def described(self) -> str:
         """`96.10 % ± 0.40 (n=3)`."""

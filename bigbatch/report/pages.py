@@ -27,8 +27,10 @@ _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
 def report(paths: Iterable[Path], out: Path) -> Path:
     """Write one page about runs, sweeps and folders of runs; what is unfinished or damaged is in it as it is."""
     sweeps, singles = found(paths)
-    labels = {row.folder: row.label for sweep in sweeps for row in _rows(sweep)}
-    records = [*singles, *(read(path) for path in labels if path.exists())]
+    labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in _rows(sweep)}
+    of_sweeps = {path.resolve() for path in labels}
+    records = [record for record in singles if record.path.resolve() not in of_sweeps]
+    records += [read(path) for path in labels if path.exists()]
     if not records and not sweeps:
         raise Problem("there is nothing to report: name a run's folder or a sweep's")
     groups = grouped(records, labels)
@@ -56,6 +58,11 @@ def report(paths: Iterable[Path], out: Path) -> Path:
     _environment(page, records)
     page.footer([f"bigbatch {__version__}. metrics.jsonl in each run's folder is the truth; this page was made of it."])
     return page.write(out)
+
+
+def _label(label: str, sweep: Sweep, sweeps: Sequence[Sweep]) -> str:
+    """With the sweep's folder where there are several: settings of two sweeps are not one group."""
+    return label if len(sweeps) == 1 else f"{sweep.folder.name}: {label}"
 
 
 def _rows(sweep: Sweep) -> list[Any]:
@@ -148,7 +155,7 @@ def _runs(page: Page, records: Sequence[Record]) -> None:
     varied = differing([record.run for record in records if record.run])
     fields = list(dict.fromkeys([*_ALWAYS_SHOWN, *(name for name in varied if name != "name")]))
     measures = [name for name in ("test_accuracy", "test_perplexity", "test_loss") if _any_has(records, name)]
-    columns = ["run", "state", *fields, *measures, "train_loss", "epochs", "steps", "seconds", "note"]
+    columns = ["run", "state", *measures, "train_loss", "epochs", "steps", "seconds", "note", *fields]
     rows = [_row(record, fields, measures) for record in records]
     page.table(columns, rows)
     buffer = io.StringIO()
@@ -168,11 +175,11 @@ def _row(record: Record, fields: Sequence[str], measures: Sequence[str]) -> list
     return [
         record.name,
         record.state,
-        *(_plain(own.get(name)) for name in fields),
         *(known.get(name) for name in measures),
         loss,
         *(known.get(name) for name in ("epochs", "steps", "seconds")),
         record.note,
+        *(_plain(own.get(name)) for name in fields),
     ]
 
 

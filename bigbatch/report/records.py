@@ -52,7 +52,7 @@ def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
     """The sweeps and the single runs behind folders; a folder of runs stands for all of them."""
     sweeps: list[Sweep] = []
     records: list[Record] = []
-    for path in paths:
+    for path in {path.resolve(): path for path in paths}.values():  # named twice is there once
         if Sweep.is_one(path):
             sweeps.append(Sweep.open(path))
         elif _is_run(path):
@@ -62,7 +62,7 @@ def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
             if not inside:
                 raise Problem(f"{path} is neither a run nor a sweep nor a folder of runs: give runs/<name>-<hash>")
             records += map(read, inside)
-    return sweeps, records
+    return sweeps, list({record.path.resolve(): record for record in records}.values())
 
 
 def folders(paths: Iterable[Path]) -> list[Path]:

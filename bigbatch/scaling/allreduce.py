@@ -11,8 +11,7 @@ Left out of the tuner: LL128, CollNet, its correction tables for middle sizes an
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -46,49 +45,56 @@ _TREE_SHARE = {"Simple": 0.9, "LL": 0.9 / 3.8}
 
 
 def cost(size_bytes: float, ranks: int, machine: Machine, free: Collection[str] = ()) -> Cost:
-    """The time of one all-reduce of `size_bytes` over `ranks` ranks of a machine, alone on its links.
+    """The time of one all-reduce of `size_bytes` over `ranks` ranks of a machine, alone on its links."""
+    return costs(ranks, machine, free)(size_bytes)
+
+
+def costs(ranks: int, machine: Machine, free: Collection[str] = ()) -> Callable[[float], Cost]:
+    """The same for any size: what depends on the ranks alone is computed once.
 
     `free` may name "latency" or "transfer": the same choice of algorithm without that term, to see what it is worth.
     """
-    chosen = _chosen(size_bytes, ranks, machine)
-    return Cost(
-        0.0 if "latency" in free else chosen.latency_us, 0.0 if "transfer" in free else chosen.transfer_us, chosen.how
-    )
-
-
-def _chosen(size_bytes: float, ranks: int, machine: Machine) -> Cost:
     if ranks == 1:
-        return Cost(0.0, 0.0, "none")
-    if isinstance(machine.links, Measured):
-        return _interpolated(size_bytes, ranks, machine.links)
-    nodes, per_node = machine.layout(ranks)
+        return lambda _: Cost(0.0, 0.0, "none")
+    links = machine.links
+    lines = [] if isinstance(links, Measured) else _lines(ranks, *machine.layout(ranks), links)
+    latency, transfer = float("latency" not in free), float("transfer" not in free)
+
+    def of(size_bytes: float) -> Cost:
+        if isinstance(links, Measured):
+            found = _interpolated(size_bytes, ranks, links)
+        else:
+            _, line = min((line.latency_us + size_bytes * line.us_per_byte, line) for line in lines)
+            found = Cost(line.latency_us, size_bytes * line.us_per_byte, line.how)
+        return Cost(latency * found.latency_us, transfer * found.transfer_us, found.how)
+
+    return of
+
+
+class _Line(NamedTuple):
+    latency_us: float
+    us_per_byte: float
+    how: str
+
+
+def _lines(ranks: int, nodes: int, per_node: int, links: Nccl) -> list[_Line]:
+    """Every algorithm and protocol that NCCL may choose from."""
+    # a ring or tree through several nodes is as fast as its slowest link
+    gb_s = links.within_gb_s if nodes == 1 else min(links.within_gb_s, links.between_gb_s)
     found = []
-    if machine.links.algorithms in ("ring", "auto"):
-        found += [_ring(size_bytes, ranks, nodes, machine.links, protocol) for protocol in _RING]
-    if machine.links.algorithms in ("tree", "auto"):
-        found += [_tree(size_bytes, nodes, per_node, machine.links, protocol) for protocol in _TREE]
-    return min(found, key=lambda one: one.us)
-
-
-def _ring(size_bytes: float, ranks: int, nodes: int, links: Nccl, protocol: str) -> Cost:
-    latency = _RING[protocol]
-    between = 2 * (nodes - 1)
-    within = 2 * (ranks - 1) - between
-    latency_us = latency.base + within * getattr(latency, links.within) + between * latency.network
-    bytes_per_us = _bytes_per_us(nodes, links) * _RING_SHARE[protocol]
-    return Cost(latency_us, 2 * (ranks - 1) / ranks * size_bytes / bytes_per_us, f"ring {protocol}")
-
-
-def _tree(size_bytes: float, nodes: int, per_node: int, links: Nccl, protocol: str) -> Cost:
-    latency = _TREE[protocol]
-    hops = (per_node - 1) * getattr(latency, links.within) + math.floor(math.log2(nodes)) * latency.network
-    bytes_per_us = _bytes_per_us(nodes, links) * _TREE_SHARE[protocol]
-    return Cost(latency.base + 2 * hops, 2 * size_bytes / bytes_per_us, f"tree {protocol}")
-
-
-def _bytes_per_us(nodes: int, links: Nccl) -> float:
-    """A ring or tree through several nodes is as fast as its slowest link."""
-    return 1e3 * (links.within_gb_s if nodes == 1 else min(links.within_gb_s, links.between_gb_s))
+    if links.algorithms in ("ring", "auto"):
+        between = 2 * (nodes - 1)
+        within = 2 * (ranks - 1) - between
+        for protocol, latency in _RING.items():
+            latency_us = latency.base + within * getattr(latency, links.within) + between * latency.network
+            us_per_byte = 2 * (ranks - 1) / ranks / (gb_s * 1e3 * _RING_SHARE[protocol])
+            found.append(_Line(latency_us, us_per_byte, f"ring {protocol}"))
+    if links.algorithms in ("tree", "auto"):
+        for protocol, latency in _TREE.items():
+            hops_us = (per_node - 1) * getattr(latency, links.within) + (nodes.bit_length() - 1) * latency.network
+            us_per_byte = 2 / (gb_s * 1e3 * _TREE_SHARE[protocol])
+            found.append(_Line(latency.base + 2 * hops_us, us_per_byte, f"tree {protocol}"))
+    return found
 
 
 def _interpolated(size_bytes: float, ranks: int, links: Measured) -> Cost:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bigbatch.scaling.allreduce import cost
+from bigbatch.scaling.allreduce import costs
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Sent, Step
@@ -48,6 +48,7 @@ def simulate(
     if ranks == 1:
         return Step(profile, ranks)
     gradients = profile.gradients()
+    cost = costs(ranks, machine, free)
     limits = config.first_bucket_mib * MIB, config.bucket_mib * MIB
     sent: list[Sent] = []
     stream_free_us = launched_us = 0.0
@@ -55,7 +56,7 @@ def simulate(
         # in order: a bucket that is full waits for the ones before it
         launched_us = max(launched_us, *(gradients[index].ready_us for index in bucket))
         size = sum(gradients[index].bytes for index in bucket)
-        one = cost(size, ranks, machine, free)
+        one = cost(size)
         start_us = max(launched_us, stream_free_us)
         stream_free_us = start_us + one.us
         sent.append(Sent(start_us, stream_free_us, size, one.how))

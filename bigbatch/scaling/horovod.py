@@ -9,11 +9,12 @@ throws out what was used longest ago, so with more tensors than entries a step f
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bigbatch.scaling.allreduce import cost
+from bigbatch.scaling.allreduce import costs
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.step import Sent, Step
@@ -62,24 +63,27 @@ def simulate(
     """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
     if ranks == 1:
         return Step(profile, ranks)
-    waiting = profile.gradients()
-    cached = len(waiting) <= config.cache_capacity
+    gradients = profile.gradients()
+    ready_us = [gradient.ready_us for gradient in gradients]
+    cost = costs(ranks, machine, free)
+    cached = len(gradients) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
-    costs = "negotiation" not in free
-    idle_us = max(cycle_us, costs * negotiation_us(0, cached, config, machine, ranks))
+    asks = float("negotiation" not in free)
+    idle_us = max(cycle_us, asks * negotiation_us(0, cached, config, machine, ranks))
     sent: list[Sent] = []
     negotiations: list[tuple[float, float]] = []
     cycle_start_us, stream_free_us = phase * idle_us, 0.0
-    while waiting:
+    done = 0
+    while done < len(gradients):
         # cycles that find nothing cost nobody anything but their own time
-        cycle_start_us += idle_us * max(0, math.ceil((waiting[0].ready_us - cycle_start_us) / idle_us))
-        ready = [gradient for gradient in waiting if gradient.ready_us <= cycle_start_us]
-        waiting = waiting[len(ready) :]
-        agreed_us = cycle_start_us + costs * negotiation_us(len(ready), cached, config, machine, ranks)
+        cycle_start_us += idle_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / idle_us))
+        ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
+        done += len(ready)
+        agreed_us = cycle_start_us + asks * negotiation_us(len(ready), cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
         for buffer in fused(ready, config.fusion_mib * MIB):
             size = sum(gradient.bytes for gradient in buffer)
-            one = cost(size, ranks, machine, free)
+            one = cost(size)
             start_us = max(agreed_us, stream_free_us)
             stream_free_us = start_us + one.us + _copies_us(len(buffer), size, machine)
             sent.append(Sent(start_us, stream_free_us, size, one.how))

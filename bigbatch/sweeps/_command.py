@@ -141,10 +141,10 @@ def show(sweep: Sweep, answers: Answers) -> None:
             else f"{shown(group.low, answers.measure)} to {shown(group.high, answers.measure)}",
         )
     Console().print(table)
-    for curve in answers.curves:
-        print(f"{curve.label}: {curve.note}")
-    for preferred in answers.preferred:
-        print(f"{preferred.label}: {preferred.note}")
+    notes = [(curve.label, curve.note) for curve in answers.curves]
+    notes += [(preferred.label, preferred.note) for preferred in answers.preferred]
+    for name, note in notes:
+        print(f"{name}: {note}" if len(answers.curves) > 1 else note)
     for sentence in (*answers.edges, *answers.notes):
         print(sentence)
     print(f"{sweep.folder}: table.csv, answers.json, runs/")

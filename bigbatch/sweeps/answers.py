@@ -165,6 +165,9 @@ def curve(groups: Sequence[Group], measure: str, baseline_batch: int | None = No
         "groups": tuple(groups),
         "baseline_batch": baseline.global_batch,
     }
+    if baseline.n == 0:
+        note = f"the baseline batch {baseline.global_batch} is not there yet, so no critical batch"
+        return Curve(**about, holds_to=None, leaves_at=None, note=note)
     if baseline.low is None or baseline.high is None:
         note = (
             f"no interval at the baseline batch {baseline.global_batch} (n={baseline.n}), so no critical batch: "

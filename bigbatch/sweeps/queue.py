@@ -65,15 +65,12 @@ class Points:
                 continue
             if self._needs_no_more(point):
                 self.left.remove(point)
-            elif self.claims.take(point.hash):
+            elif self._free(point) and self.claims.take(point.hash):
                 # looked at again: it may have been finished between the first look and the claim
-                if self._needs_no_more(point):
-                    self.left.remove(point)
-                    self.claims.release(point.hash)
-                elif Folder(self.runs / point.folder_name).trainer_pid() is not None:
-                    self.claims.release(point.hash)  # trained by somebody who does not know of claims
-                else:
+                if not self._needs_no_more(point):
                     return point
+                self.left.remove(point)
+                self.claims.release(point.hash)
         return None
 
     def ended(self, point: Point, problem: str | None) -> None:
@@ -99,6 +96,10 @@ class Points:
     def beat(self) -> list[Point]:
         lost = self.claims.beat()
         return [point for point in self.left if point.hash in lost]
+
+    def _free(self, point: Point) -> bool:
+        """Nobody has claimed it, and nobody who knows nothing of claims trains it."""
+        return not self.claims.held(point.hash) and Folder(self.runs / point.folder_name).trainer_pid() is None
 
     def _needs_no_more(self, point: Point) -> bool:
         if Folder(self.runs / point.folder_name).status in FINISHED:

@@ -259,18 +259,18 @@ def to_check(points: list[Point], search: Search, data_dir: Path | None) -> Iter
 
 
 def rows_of_trials(sweep: Sweep) -> list[Row]:
-    """Every run that the search has begun, from its folder alone, by setting and in the order of their names."""
+    """Every run that the search has begun, from its folder alone, setting by setting."""
     search = sweep.asked.search
     assert search
+    runs = [Folder(path.parent).run() for path in sorted((sweep.folder / "runs").glob("*/run.json"))]
     found = []
-    for folder in sorted((sweep.folder / "runs").glob("*/run.json")):
-        run = Folder(folder.parent).run()
-        base = next((base for base in sweep.points() if _same_but(run, base.run, search)), None)
-        if base is not None:
-            chosen = {scope.field: _at(run.model_dump(mode="json"), scope.field) for scope in search.ranges}
-            found.append(_row(Point(base.variant, {**base.settings, **chosen}, base.seed, run), sweep.folder))
-    order = {point.label: number for number, point in enumerate(sweep.points())}
-    return sorted(found, key=lambda row: order.get(row.label, 0))
+    for base in sweep.points():
+        for run in runs:
+            if _is_trial_of(run, base.run, search):
+                fields = run.model_dump(mode="json")
+                chosen = {scope.field: _at(fields, scope.field) for scope in search.ranges}
+                found.append(_row(Point(base.variant, {**base.settings, **chosen}, base.seed, run), sweep.folder))
+    return found
 
 
 def _row(point: Point, folder: Path) -> Row:
@@ -284,14 +284,20 @@ def _row(point: Point, folder: Path) -> Row:
     return row if trained else rows.of_point(point, folder / "runs", "stopped")
 
 
-def _same_but(run: Run, base: Run, search: Search) -> bool:
-    """Whether a run is a base with other values in the searched fields and, to be judged, another dataset."""
-    rest = []
-    for fields in (run.model_dump(mode="json"), base.model_dump(mode="json")):
-        for name in ("dataset", *(found.field.split(".")[0] for found in search.ranges)):
-            fields.pop(name, None)
-        rest.append(fields)
-    return rest[0] == rest[1]
+def _is_trial_of(run: Run, base: Run, search: Search) -> bool:
+    """Whether a run is a base with other values in the searched fields and, to be judged, another test set."""
+    mine, its = base.model_dump(mode="json"), run.model_dump(mode="json")
+    for fields in (mine, its):
+        dataset = fields["dataset"]
+        fields["dataset"] = {name: value for name, value in dataset.get("of", dataset).items() if name != "evaluate"}
+        for scope in search.ranges:
+            *parents, last = scope.field.split(".")
+            owner: Any = fields
+            for parent in parents:
+                owner = owner.get(parent) if isinstance(owner, dict) else None
+            if isinstance(owner, dict):
+                owner.pop(last, None)
+    return mine == its
 
 
 def _at(fields: dict[str, Any], path: str) -> Any:

@@ -19,6 +19,7 @@ from bigbatch.sweeps.queue import Queue
 _LOOK_SECONDS = 0.1
 _LOOK_AT_OTHERS_SECONDS = 2.0
 _TRIES = 3  # of a run that something kills
+_LOCKED = "is being trained by process"  # by somebody, or so it looked for the moment in which another worker looked
 
 
 class Worker:
@@ -45,11 +46,12 @@ class Worker:
             try:
                 while not stop_request.received and self._go_on():
                     time.sleep(_LOOK_SECONDS)
-                if stop_request.received:
-                    self._stop()
-            finally:
+            finally:  # whatever ends this: a signal, a full disk, a cluster that wants its node back
                 self.display.close()
+                stopped = self._stop_all()
                 self.forks.close()
+        if stop_request.received and (stopped or self.queue.finished() < self.queue.total):
+            raise Stopped(f"stopped; 'bigbatch sweep {self.folder}' goes on")
 
     def _go_on(self) -> bool:
         """Look after what runs, start what can be started; whether anything is left."""
@@ -84,13 +86,13 @@ class Worker:
         code, point = child.code, child.point
         if code in (DONE, DIVERGED):
             self.queue.ended(point, None)
-        elif code is None or code < 0 or code == STOPPED:
+        elif code is None or code < 0 or code == STOPPED or _LOCKED in child.last_line():
             self._kills[point.hash] += 1
             if self._kills[point.hash] < _TRIES:
                 self.queue.give_back(point)  # and taken again: it goes on from its checkpoint
                 return
-            name = signal.Signals(-code).name if code and code < 0 else "a signal to stop"
-            self.queue.ended(point, f"was ended {_TRIES} times by {name}: see {child.log}")
+            name = f"{signal.Signals(-code).name}: see {child.log}" if code and code < 0 else child.last_line()
+            self.queue.ended(point, f"was ended {_TRIES} times, the last time by {name}")
         else:
             self.queue.ended(point, child.last_line())
         self.display.finished(child)
@@ -110,14 +112,18 @@ class Worker:
             child.kill()
             self.children.remove(child)
 
-    def _stop(self) -> None:
+    def _stop_all(self) -> bool:
+        """Let what runs write a checkpoint and end; whether anything was cut short by that."""
         for child in self.children:
             child.ask_to_stop()  # all of them, before any is waited for
+        cut_short = False
         for child in self.children:
             if child.stop() in (DONE, DIVERGED):
                 self.queue.ended(child.point, None)
             else:
                 self.queue.give_back(child.point)
-        self.children = []
-        self.ended()
-        raise Stopped(f"stopped; 'bigbatch sweep {self.folder}' goes on")
+                cut_short = True
+        if self.children:
+            self.children = []
+            self.ended()
+        return cut_short

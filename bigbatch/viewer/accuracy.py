@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections import defaultdict
@@ -10,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bigbatch import batch_sizes
 from bigbatch.datasets import sha256
 from bigbatch.errors import Problem
 from bigbatch.filters import load
@@ -29,17 +31,14 @@ def series(document: Document, runs_dir: Path) -> list[dict[str, Any]]:
     """
     curves: dict[str, dict[str, dict[Any, list[float | None]]]] = defaultdict(lambda: defaultdict(dict))
     masks = _own_masks(document)
-    for run, accuracy in _finished(runs_dir):
+    for run, batch, accuracy in _finished(runs_dir):
         if run["dataset"] != document.manifest["dataset"]["config"]:
             continue
         name = _series_name(run.get("filter"), document, masks)
         if name is not None:
-            recipe = json.dumps(
-                {key: value for key, value in run.items() if key not in _NOT_THE_RECIPE}, sort_keys=True
-            )
-            curves[recipe][name].setdefault(_batch(run["global_batch"]), []).append(accuracy)
+            curves[_recipe(run)][name].setdefault(batch, []).append(accuracy)
     with_filter = {
-        recipe: by_name for recipe, by_name in curves.items() if any(name.startswith(THIS) for name in by_name)
+        recipe: by_name for recipe, by_name in sorted(curves.items()) if any(name.startswith(THIS) for name in by_name)
     }
     suffixes = _differences(list(with_filter))
     return [
@@ -52,7 +51,7 @@ def series(document: Document, runs_dir: Path) -> list[dict[str, Any]]:
 def _own_masks(document: Document) -> dict[str, str]:
     """What the source and its exports are called, by the hash of their masks."""
     masks = {}
-    for path in sorted(document.export_folder.glob("*.npz")):
+    for path in sorted(document.export_folder.glob(f"{glob.escape(document.path.stem)}-*.npz")):
         made = _made(path)
         if made is not None and made.dataset_hash == document.saved.dataset_hash:
             masks[made.mask_hash] = f"{THIS}, {path.stem}"
@@ -106,8 +105,8 @@ def _read(path: Path, modified_ns: int) -> Made:
     return Made(sha256(saved.mask), saved.dataset_hash, saved.manifest.get("filter", {}))
 
 
-def _finished(runs_dir: Path) -> Iterator[tuple[Fields, float | None]]:
-    """The run and its test accuracy (None: diverged) of every folder below; what cannot be read is left out."""
+def _finished(runs_dir: Path) -> Iterator[tuple[Fields, int, float | None]]:
+    """Run, batch and test accuracy (None: diverged) of every folder below; what cannot be read is left out."""
     for folder, inner, files in os.walk(runs_dir):
         if "run.json" not in files:
             inner.sort()
@@ -117,27 +116,23 @@ def _finished(runs_dir: Path) -> Iterator[tuple[Fields, float | None]]:
             run = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))["run"]
             summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
             diverged = summary["diverged_at_step"] is not None
-            yield run, None if diverged else float(summary["test_accuracy"])
-        except (OSError, ValueError, KeyError, TypeError):
+            found = run, _batch(run), None if diverged else float(summary["test_accuracy"])
+        except (OSError, ValueError, KeyError, TypeError, Problem):
             continue
+        yield found
 
 
-def _batch(global_batch: Any) -> int:
+def _recipe(run: Fields) -> str:
+    """All that has to be equal. A batch that changes over time is part of it, a constant one is the axis."""
+    fields = {key: value for key, value in run.items() if key not in _NOT_THE_RECIPE}
+    if isinstance(run["global_batch"], dict):
+        fields["global_batch"] = run["global_batch"]
+    return json.dumps(fields, sort_keys=True)
+
+
+def _batch(run: Fields) -> int:
     """A batch that changes over time counts by its largest."""
-    if isinstance(global_batch, int):
-        return global_batch
-    sizes = [value for value in _numbers(global_batch) if isinstance(value, int)]
-    return max(sizes, default=0)
-
-
-def _numbers(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _numbers(item)
-    else:
-        yield value
+    return batch_sizes.largest(batch_sizes.configure(run["global_batch"]))
 
 
 def _points(by_batch: dict[int, list[float | None]]) -> list[dict[str, Any]]:

@@ -22,5 +22,5 @@ def test_resnet20_on_cifar10_is_advised(tmp_path):
     assert len(found["step_times"]["batches"]) == 5
     # ResNet-20 keeps its activations: between one and ten megabytes a sample
     assert 1e6 < found["memory"]["bytes_per_sample"] < 1e7
-    assert len(found["layers"]) == 65
+    assert len(found["layers"]) == 19 + 2 * 19 + 2  # convolutions, scale and shift after each, the head
     assert advice.write(tmp_path).exists()

@@ -102,13 +102,13 @@ GOOD |= {"warmup_reached": True, "best": 70.0, "timed": (4, 1024), "drift": 1.2}
 @pytest.mark.parametrize(
     ("changed", "grade", "reason"),
     [
-        ({}, "high", "known within a factor of 1.8, step times fit to 4%"),
+        ({}, "high", "known within a factor of 1.8, step times fit to 4 %"),
         ({"interval": [30.0, 90.0]}, "medium", "known within a factor of 3.0 only"),
         ({"interval": [10.0, 90.0]}, "low", "known within a factor of 9.0 only"),
         ({"interval": [0.0, 90.0]}, "low", "any up to 90"),
         ({"interval": [50.0, None], "only_lower_bound": True}, "low", "only known from below"),
-        ({"misfit": 0.2}, "medium", "miss the line a + b·B by up to 20%"),
-        ({"misfit": 0.4}, "low", "miss the line a + b·B by up to 40%"),
+        ({"misfit": 0.2}, "medium", "miss the line a + b·B by up to 20 %"),
+        ({"misfit": 0.4}, "low", "miss the line a + b·B by up to 40 %"),
         ({"spread": 0.5}, "medium", "the machine was busy"),
         ({"steps": 12}, "medium", "only 12 steps were trained"),
         ({"warmup_reached": False}, "low", "the warm-up was not over"),

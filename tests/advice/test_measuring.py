@@ -56,9 +56,20 @@ def test_the_least_of_all_rounds_counts_and_its_misfit_is_the_largest():
 
 def test_rounds_are_interleaved():
     called = []
-    found = times.timed([4, 8, 16], called.append, seconds=1e-9, settle=lambda: None)
+    found = times.timed([4, 8, 16], called.append, seconds=1e-9)
     assert called == [4, 8, 16] * 4  # once to warm up, then the three rounds that there always are
     assert found.rounds.shape == (3, 3)
+
+
+def test_a_given_clock_is_read_around_each_step():
+    at = 0.0
+
+    def step(batch):
+        nonlocal at
+        at += 2.0 + batch / 2
+
+    found = times.timed([4, 8, 16], step, seconds=1e-9, clock=lambda: at)
+    assert found.line == pytest.approx((2.0, 0.5))
 
 
 @pytest.mark.parametrize(

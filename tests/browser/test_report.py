@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from small import small_run
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 from report_folders import make, step_row
 
+from bigbatch.demo.advised import Advised
+from bigbatch.demo.filtered import Dropped
+from bigbatch.demo.measured import Measured
+from bigbatch.demo.stations import stations
+from bigbatch.demo.web_page import write
 from bigbatch.report import compare, report
+from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep
 
 
@@ -72,3 +80,21 @@ def test_two_runs_side_by_side(page, sweep, tmp_path):
     folders = sorted((sweep.folder / "runs").iterdir())[:2]
     open_and_check(page, compare(folders, tmp_path / "both.html"), count=8)
     assert page.locator("h1").text_content() == f"{folders[0].name} beside {folders[1].name}"
+
+
+def test_the_demos_page(page, tmp_path):
+    seeds = (0, 1)
+    found = {}
+    for place, station in enumerate(stations()):
+        for seed in seeds:
+            run = station.with_seed(seed)
+            make(tmp_path / "runs" / run.folder_name, run, [0.5, 0.9 - 0.1 * place + 0.01 * seed])
+        folders = [Folder(tmp_path / "runs" / station.with_seed(seed).folder_name) for seed in seeds]
+        found[station.name] = Measured(station, seeds, [folder.summary() for folder in folders])
+    png = io.BytesIO()
+    Image.new("L", (8, 8)).save(png, "PNG")
+    dropped = Dropped(100, {"0": 2, "1": 3}, [(png.getvalue(), "1, taken for 7")], 1, "tsne")
+    advice = Advised(64, ["use a global batch of 64", "noise scale: 50"])
+    path = write(tmp_path / "demo.html", found, advice, dropped, tmp_path / "runs", 60.0)
+    open_and_check(page, path, count=3)
+    assert page.evaluate("[...document.images].every(image => image.naturalWidth === 8 && image.width === 64)")

@@ -225,6 +225,7 @@ def bigbatch(*arguments, **environment):
         (["--out", "kept.json"], r"--out kept.json has to end in .npz: use --out kept.npz"),
         (["--out", "."], r"--out . is a folder: name a file in it, like --out kept.npz"),
         (["--out", "file/kept.npz"], r"--out file/kept.npz cannot be written, as .*file takes no files .*: choose"),
+        (["--by", "network"], "filter 'network' looks at a network's features: give --network with a recipe"),
         (["--ranks", "0"], "--ranks 0 makes no sense: use 1 or more"),
         (["--out", "file/kept.npz", "--ranks", "2"], "--out file/kept.npz cannot be written"),
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--by", "random"], "leave out --by, --rounds and"),
@@ -240,8 +241,9 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch,
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no folder")
+    network = [] if arguments == ["--by", "network"] else ["--network", "filter_parts:Net"]
     with pytest.raises(SystemExit) as ending:
-        main(["filter", "digits", "--network", "filter_parts:Net", *arguments])
+        main(["filter", "digits", *network, *arguments])
     assert ending.value.code == 2
     said = capsys.readouterr().err.splitlines()
     assert re.search(sentence, said[-1])

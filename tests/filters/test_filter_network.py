@@ -304,7 +304,8 @@ def test_a_cut_or_foreign_file_is_refused(result, tmp_path):
     cut = tmp_path / "cut.npz"
     cut.write_bytes(result.read_bytes()[:-500])
     (tmp_path / "text.npz").write_text("hello")
-    for path in (cut, tmp_path / "text.npz", tmp_path / "missing.npz"):
+    np.save(tmp_path / "array.npy", np.ones(3))
+    for path in (cut, tmp_path / "text.npz", tmp_path / "array.npy", tmp_path / "missing.npz"):
         with pytest.raises(Problem, match=r"cannot be read .*: make it again with 'bigbatch filter'"):
             _manifest.load(path)
 

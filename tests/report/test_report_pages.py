@@ -41,6 +41,15 @@ def test_three_seeds_are_a_mean_with_its_interval_and_every_chart_offers_what_it
     assert {row["state"] for row in found["runs.csv"]} == {"done"}
 
 
+def test_a_run_that_is_named_twice_or_copied_counts_once(tmp_path):
+    for folder, seed, accuracy in (("runs/a", 0, 0.90), ("runs/b", 1, 0.92), ("copy", 0, 0.90)):
+        make(tmp_path / folder, small_run(seed=seed), [accuracy])
+    named = [tmp_path / "runs", tmp_path / "runs" / "a", tmp_path / "copy", tmp_path / "runs" / ".." / "runs" / "b"]
+    page = report(named, tmp_path / "report.html")
+    assert len(downloads(page)["runs.csv"]) == 3
+    assert "91.00 % ± 12.71 (n=2)" in text_of(page)  # t(.975, 1) = 12.706: 12.706 · .01414 / √2
+
+
 def test_settings_are_lines_named_by_what_differs(tmp_path):
     for batch in (256, 512):
         make(tmp_path / f"small-{batch}", small_run(global_batch=batch), [0.8, 0.9])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,47 @@ class KillingSGD(torch.optim.SGD):
             if self.itself:
                 os.kill(os.getpid(), 9)
         return super().step(closure)
+
+
+class SlowingSGD(torch.optim.SGD):
+    """From a step on, each takes 50 ms."""
+
+    def __init__(self, params: Any, lr: float, at_step: int) -> None:
+        super().__init__(params, lr=lr)
+        self.at_step, self.taken = at_step, 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.taken += 1
+        if self.taken > self.at_step:
+            time.sleep(0.05)
+        return super().step(closure)
+
+
+class Told:
+    """The reading end of the FIFO that ToldSGD writes to."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self._file = os.open(path, os.O_RDWR)  # a writer of our own: there is no end to it while nobody else writes
+
+    def trainer(self) -> int:
+        """The process of the next training that begins; waits for it."""
+        line = b""
+        while not line.endswith(b"\n"):
+            line += os.read(self._file, 1)
+        return int(line)
+
+    def rest(self) -> int:
+        """How many more have begun by now."""
+        os.set_blocking(self._file, False)
+        count = 0
+        while True:
+            try:
+                self.trainer()
+                count += 1
+            except BlockingIOError:
+                return count
 
 
 def tiny_run(**fields: Any) -> Run:

@@ -67,6 +67,17 @@ def test_exports_are_curves_of_their_own_and_recipes_are_told_apart(kept, tmp_pa
         ]
 
 
+def test_a_batch_that_grows_is_no_constant_one(kept, tmp_path):
+    stages = [{"from_epoch": 0, "global_batch": 16}, {"from_epoch": 1, "global_batch": 128}]
+    leave_run(tmp_path, 0.9, filter=str(kept), global_batch=128)
+    leave_run(tmp_path, 0.5, filter=str(kept), global_batch={"name": "steps", "stages": stages})
+    with page_of(kept, runs_dir=tmp_path) as page:
+        series = page.get("0/accuracy").json()["series"]
+    found = sorted((point["global_batch"], point["mean"], point["n"]) for curve in series for point in curve["points"])
+    assert found == [(128, 0.5, 1), (128, 0.9, 1)]
+    assert len({curve["name"] for curve in series}) == 2
+
+
 def test_a_random_control_in_a_file_is_found_by_its_manifest(kept, tmp_path):
     from bigbatch.filters._commands import filter_dataset
 

@@ -51,16 +51,24 @@ export function listen(list) {
   document.addEventListener("keydown", (event) => {
     if (at("shortcuts").open || event.altKey) return;
     const control = event.ctrlKey || event.metaKey;
-    if (isWriting(event.target) && event.key !== "Escape") return;
+    if (isWriting(event.target)) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
     if (takesArrows(event.target) && event.key.startsWith("Arrow")) return;
-    const run = byKey.get(control ? `ctrl+${event.key}` : event.key);
+    const key = /^[a-z]$/i.test(event.key) ? withShift(event.key, event.shiftKey) : event.key;
+    const run = byKey.get(control ? `ctrl+${key}` : key);
     if (!run) return;
     event.preventDefault();
-    if (event.key === "Escape") event.target.blur?.();
     run();
   });
   fillOverlay(list);
   at("help").addEventListener("click", () => at("shortcuts").showModal());
+}
+
+/** Capital where shift is down, whatever the caps lock. */
+function withShift(letter, shift) {
+  return shift ? letter.toUpperCase() : letter.toLowerCase();
 }
 
 function isWriting(target) {

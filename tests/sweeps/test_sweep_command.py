@@ -1,0 +1,95 @@
+"""`bigbatch sweep` as it is typed, and workers that submitit starts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from small import bigbatch, write_run
+from sweep_parts import table, tiny_run
+
+from bigbatch.cli import main
+from bigbatch.sweeps import Sweep
+from bigbatch.sweeps.launcher import submit
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory):
+    return write_run(tiny_run(), tmp_path_factory.mktemp("recipe"))
+
+
+def said(capsys, *arguments):
+    """What a command prints and ends in, in this process."""
+    with pytest.raises(SystemExit) as ending:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return ending.value.code, printed.out, printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--grid", "global_bath=1,2"], "a run has no option 'global_bath'; did you mean 'global_batch'"),
+        (["--grid", "global_batch="], "has no values"),
+        (["--grid", "optimizer.lr=0.1,fast"], "optimizer.lr=fast: optimizer 'sgd': lr should be a valid number"),
+        (["--grid", "global_batch=8,...,800"], "global_batch 128 is larger than the 72 training samples"),
+        (["--variants", "nothing.json"], "--variants nothing.json cannot be read"),
+        (["--seeds", "0"], "--seeds 0 makes no sense"),
+        (["--storage", "sqlite://"], "--storage is where --search keeps its trials"),
+        (["--search", "optimizer.lr=0.1..1", "--seeds", "3"], "a search trains every trial once"),
+        (["--search", "optimizer.lr=0.1..1", "--held-out", "2"], "--held-out 2 cannot be held out"),
+        (["--search", "optimizer.lr=1..1"], "is no range"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, capsys, recipe, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = said(capsys, "sweep", recipe, *arguments)
+    assert code == 2
+    assert sentence in error
+    assert len(error.strip().splitlines()) == 1
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_sweep_is_planned_run_grown_and_shown(tmp_path, monkeypatch, capsys, recipe):
+    monkeypatch.chdir(tmp_path)
+    code, text, _ = said(capsys, "sweep", recipe, "--grid", "global_batch=6,12,24", "--seeds", 2, "--plan")
+    assert code == 0
+    assert "6 runs, 6 left: about" in text
+    assert not any(tmp_path.iterdir())
+
+    done = bigbatch("sweep", recipe, "--grid", "global_batch=6,12,24", "--jobs", 2)
+    assert "no interval at the baseline batch 6 (n=1)" in done.stdout
+    assert done.stderr.count("begins: ") == done.stderr.count("ends: ") == 3
+    assert len(table((tmp_path / "sweeps" / "tiny" / "table.csv").read_text())) == 3
+    asked = json.loads((tmp_path / "sweeps" / "tiny" / "sweep.json").read_text())
+    assert asked["command"][:2] == ["bigbatch", "sweep"]
+
+    code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--seeds", 2, "--plan")
+    assert "6 runs, 3 left: about" in text
+    code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--table")
+    assert code == 0
+    assert text.count(" % (n=1) ") == 3
+    code, _, error = said(capsys, "sweep", "sweeps/tiny", "--grid", "global_batch=6")
+    assert (code, "is a sweep that knows its runs" in error) == (2, True)
+    (tmp_path / "empty").mkdir()
+    code, _, error = said(capsys, "sweep", "empty")
+    assert (code, "is no sweep, as it has no sweep.json" in error) == (2, True)
+
+
+def test_submitted_workers_divide_a_sweep(tmp_path, capsys):
+    """With submitit's local executor, which starts jobs as SLURM would, in processes of their own."""
+    sweep = Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (6, 12, 24)})
+    jobs = submit(sweep, "local", 1, ["timeout_min=5"])
+    assert [job.result() for job in jobs] == ["done"]
+    assert [row.status for row in sweep.rows()] == ["done"] * 3
+    assert "1 workers submitted" in capsys.readouterr().out
+    assert len(table((tmp_path / "table.csv").read_text())) == 3
+
+
+def test_no_cluster_here(tmp_path, capsys, recipe, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    code, _, error = said(capsys, "sweep", recipe, "--launcher", "slurm")
+    assert (code, "finds no cluster here" in error) == (2, True)
+    code, _, error = said(capsys, "sweep", recipe, "--launcher", "local", "--slurm", "gpu")
+    assert (code, "write NAME=VALUE" in error) == (2, True)

@@ -1,0 +1,149 @@
+"""Searches: judged on held-out samples, resumed after kill -9 with the same trials, pruned."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import optuna
+import pytest
+from sweep_parts import ended_in, in_a_process, tiny_run
+
+from bigbatch.errors import Problem
+from bigbatch.results import Folder
+from bigbatch.sweeps import Sweep, ranges
+from bigbatch.sweeps.ranges import Search
+from bigbatch.sweeps.search import Trials, without_password
+
+RATES = ranges.parsed(["optimizer.lr=0.001..1:log"])
+
+
+def search(**about):
+    return Search(**({"ranges": RATES, "trials": 4, "held_out": 0.25} | about))
+
+
+def rates(sweep):
+    """Of the trials that counted, in their order."""
+    (study,) = Trials(sweep, None, None).studies
+    trials = [trial for trial in study.trials if trial.state != optuna.trial.TrialState.FAIL]
+    return [trial.params["optimizer.lr"] for trial in sorted(trials, key=lambda trial: trial.user_attrs["rank"])]
+
+
+def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path):
+    victim = tmp_path / "victim"
+    optimizer = {"name": "sweep_parts:KillingSGD", "lr": 0.05, "victim": str(victim)}
+    sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "killed", search=search())
+
+    def work():
+        victim.write_text(str(os.getpid()))
+        sweep.work()
+
+    assert ended_in(in_a_process(work)) == -signal.SIGKILL
+    assert len(rates(sweep)) == 1
+    sweep.work()
+    whole = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "whole", search=search())
+    whole.work()
+    assert len(rates(sweep)) == 4
+    assert rates(sweep) == rates(whole)
+    assert [row.metric for row in sweep.rows()] == [row.metric for row in whole.rows()]
+    assert [row.status for row in sweep.rows()] == ["done"] * 4
+
+    found = sweep.answers()
+    best = max(sweep.rows(), key=lambda row: row.metric)
+    assert found.best.rate == best.rate
+    assert any(best.label in note and "best of 4 trials" in note for note in found.notes)
+    assert "held-out training samples" in found.notes[-1]
+    # a quarter of the 72 training samples judges, the test samples are not looked at
+    run = Folder(best.folder).run()
+    assert run.dataset.options["fraction"] == 0.25
+    assert Folder(best.folder).summary()["samples"] == 2 * 54
+
+
+def test_an_unpromising_trial_is_stopped_and_kept_as_a_row(tmp_path):
+    # a rate of 1e-9 stays where it began, below the others' median; from the fifth of twelve epochs on, when a third
+    # of the training is over, it has 432 steps of 50 ms to be noticed in
+    still = ranges.parsed(["optimizer.lr=1e-9..2e-9"])
+    optimizer = {"name": "sweep_parts:SlowingSGD", "lr": 1e-9, "at_step": 4 * 54}
+    run = tiny_run(epochs=12, global_batch=1, micro_batch=1, optimizer=optimizer)
+    sweep = Sweep.ask(run, tmp_path, search=search(ranges=still, trials=7))
+    (study,) = Trials(sweep, None, None).studies
+    for _ in range(6):
+        others = optuna.trial.create_trial(
+            params={"optimizer.lr": 1.5e-9},
+            distributions={"optimizer.lr": optuna.distributions.FloatDistribution(1e-9, 2e-9)},
+            value=0.99,
+            intermediate_values=dict.fromkeys(range(1, 13), 0.99),
+        )
+        study.add_trial(others)
+    sweep.work()
+    states = optuna.trial.TrialState
+    assert [trial.state for trial in study.trials] == [states.COMPLETE] * 6 + [states.PRUNED]
+    (row,) = sweep.rows()
+    assert (row.status, row.metric) == ("pruned", None)
+
+
+def test_a_search_may_keep_its_trials_in_a_database(tmp_path):
+    url = f"sqlite:///{tmp_path / 'trials.db'}"
+    sweep = Sweep.ask(tiny_run(), tmp_path / "sweep", search=search(trials=2, storage=without_password(url)))
+    first = Trials(sweep, url, None)
+    second = Trials(sweep, url, None)
+    taken = [first.next(), second.next()]
+    assert None not in taken
+    assert taken[0].run != taken[1].run
+    # two were asked for, two are under way: nothing is left for anybody
+    assert first.next() is None
+    assert second.next() is None
+    assert first.finished() == 0
+    first.give_back(taken[0])
+    again = second.next()
+    assert again.run == taken[0].run
+    with pytest.raises(Problem, match="give it again as --storage"):
+        Trials(sweep, None, None)
+
+
+def test_each_setting_has_a_search_of_its_own(tmp_path):
+    variants = {"plain": {}, "heavy": {"optimizer": {"name": "momentum"}}}
+    sweep = Sweep.ask(tiny_run(), tmp_path, variants=variants, search=search(trials=2))
+    todo = Trials(sweep, None, None)
+    assert todo.total == 4
+    for point in [todo.next() for _ in range(4)]:
+        Folder(tmp_path / "runs" / point.folder_name).create(point.run)
+    assert todo.next() is None
+    assert [row.variant for row in sweep.rows()] == ["plain"] * 2 + ["heavy"] * 2
+    assert len({row.rate for row in sweep.rows()}) == 2  # both searches begin with the same draws
+    assert all(0.001 <= row.settings["optimizer.lr"] <= 1 for row in sweep.rows())
+
+
+def test_a_trial_of_a_dead_worker_is_followed_by_one(tmp_path):
+    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=2))
+
+    def die():
+        Trials(sweep, None, None).next()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert ended_in(in_a_process(die)) == -signal.SIGKILL
+    first, second = Trials(sweep, None, None), Trials(sweep, None, None)
+    points = [first.next(), second.next(), first.next(), second.next()]
+    assert [point is None for point in points] == [False, False, True, True]
+    assert points[0].run != points[1].run
+    assert len(rates(sweep)) == 2
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        (["optimizer.lrr=0.1..1"], "has no option 'lrr'; did you mean 'lr'"),
+        (["epochs=-1..5"], "epochs should be greater than 0"),
+        (["global_batch=8..60"], "global_batch 60 is larger than the 54 training samples"),
+    ],
+)
+def test_a_range_whose_ends_cannot_be_trained_is_refused(tmp_path, texts, sentence):
+    with pytest.raises(Problem, match=sentence):
+        Sweep.ask(tiny_run(), tmp_path / "sweep", search=search(ranges=ranges.parsed(texts)))
+    assert not (tmp_path / "sweep").exists()
+
+
+def test_a_password_is_not_written_down():
+    assert without_password("postgresql://me:secret@host/trials") == "postgresql://me:***@host/trials"
+    with pytest.raises(Problem, match="no address of a database"):
+        without_password("trials")

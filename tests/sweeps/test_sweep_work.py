@@ -1,0 +1,197 @@
+"""Sweeps that really run: killed at several points, shared by two workers, stopped, resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+from sweep_parts import Told, ended_in, in_a_process, table, tiny_run, trained_alone
+
+from bigbatch.errors import Problem, Stopped
+from bigbatch.results import Folder
+from bigbatch.sweeps import Sweep, queue, rows, worker
+from bigbatch.sweeps.claims import Claims
+
+
+def killed_before(name, turn):
+    """Work on a sweep in a process that kills itself, at its n-th turn, before a method of its queue does anything."""
+
+    def work(sweep):
+        turns = 0
+        honest = getattr(queue.Points, name)
+
+        def dying(self, *arguments):
+            nonlocal turns
+            turns += 1
+            if turns == turn:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return honest(self, *arguments)
+
+        setattr(queue.Points, name, dying)
+        sweep.work(jobs=2)
+
+    return work
+
+
+def killed_by_its_training(sweep):
+    """A training kills the worker that started it (see KillingSGD); the victim is named in a file."""
+    (sweep.folder / "victim").write_text(str(os.getpid()))
+    sweep.work(jobs=1)
+
+
+def test_kill_9_at_several_points_ends_in_the_same_table(tmp_path):
+    victim = str(tmp_path / "sweep" / "victim")
+    variants = {
+        "plain": {},
+        "kills its worker": {"optimizer": {"name": "sweep_parts:KillingSGD", "lr": 0.05, "victim": victim}},
+        "dies too": {"optimizer": {"name": "sweep_parts:KillingSGD", "lr": 0.05, "victim": victim, "itself": True}},
+        "diverges": {"optimizer": {"name": "outside:ExplodingSGD", "lr": 0.05}},
+    }
+    sweep = Sweep.ask(tiny_run(), tmp_path / "sweep", variants=variants, grids={"global_batch": (12, 24)})
+
+    # between the first claim and its run; inside of a training, without it and with it; when a run has ended, before
+    # anybody was told
+    assert ended_in(in_a_process(killed_before("_needs_no_more", 2), sweep)) == -signal.SIGKILL
+    assert ended_in(in_a_process(killed_by_its_training, sweep)) == -signal.SIGKILL
+    assert sum(row.status == "done" for row in sweep.rows()) == 2
+    assert ended_in(in_a_process(killed_by_its_training, sweep)) == -signal.SIGKILL
+    assert ended_in(in_a_process(killed_before("ended", 2), sweep)) == -signal.SIGKILL
+    sweep.work(jobs=2)
+
+    expected = trained_alone(sweep.points(), tmp_path / "alone")
+    found = table((sweep.folder / "table.csv").read_text())
+    assert found == table(rows.as_csv(expected, tmp_path / "alone"))
+    assert [row["status"] for row in found] == ["done"] * 6 + ["diverged"] * 2
+    # and it is made of the runs alone
+    (sweep.folder / "table.csv").unlink()
+    (sweep.folder / "answers.json").unlink()
+    Sweep.open(sweep.folder).write()
+    assert table((sweep.folder / "table.csv").read_text()) == found
+    assert sweep.answers().groups[-1].diverged == 1
+
+
+def test_two_workers_divide_the_points_and_one_that_dies_is_followed(tmp_path):
+    """Both are held inside of a training; one is killed there; the other goes on with its point and all others."""
+    told, gate = Told(tmp_path / "told"), tmp_path / "gate"
+    os.mkfifo(gate)
+    optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": told.path, "gate": str(gate)}
+    question = {"grids": {"global_batch": (4, 6, 8, 12, 18, 24)}}
+    sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "sweep", **question)
+    workers = [in_a_process(lambda: Sweep.open(sweep.folder).work()) for _ in range(2)]
+
+    begun = [told.trainer(), told.trainer()]
+    claims = [Claims(sweep.folder / "work").held(point.hash) for point in sweep.points()]
+    assert claims == [True, True, False, False, False, False]
+    assert len({_parent(pid) for pid in begun}) == 2  # not two of one worker
+    os.kill(workers[0], signal.SIGKILL)
+    _open_for_good(gate)
+    assert [ended_in(pid) for pid in workers] == [-signal.SIGKILL, 0]
+
+    assert [row.status for row in sweep.rows()] == ["done"] * 6
+    # one beginning for each point, and at most one more: the dead worker's, which may have ended before it was stopped
+    assert len(begun) + told.rest() in (6, 7)
+    generations = sorted(path.name.rpartition("-")[2] for path in (sweep.folder / "work").glob("*.claim-*"))
+    assert generations == ["1"] * 6 + ["2"]
+    expected = trained_alone(Sweep.draft(tiny_run(), tmp_path, **question).points(), tmp_path / "alone")
+    assert [row.metric for row in sweep.rows()] == [row.metric for row in expected]
+
+
+def _parent(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def _open_for_good(gate):
+    """Let those who wait at a FIFO pass, and put a plain file in its place."""
+    writer = os.open(gate, os.O_WRONLY)
+    open_gate = gate.with_name("open")
+    open_gate.touch()
+    open_gate.replace(gate)
+    os.close(writer)
+
+
+def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path):
+    told = Told(tmp_path / "told")
+    optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": told.path}
+    endless = tiny_run(optimizer=optimizer, epochs=1_000_000)
+    sweep = Sweep.ask(endless, tmp_path / "sweep", grids={"global_batch": (4, 6, 8)})
+
+    def interrupt():
+        told.trainer()
+        told.trainer()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    listener = threading.Thread(target=interrupt)
+    listener.start()
+    with pytest.raises(Stopped, match=r"'bigbatch sweep .*sweep' goes on"):
+        sweep.work(jobs=2)
+    listener.join()
+    assert [row.status for row in sweep.rows()] == ["stopped", "stopped", "missing"]
+    for row in sweep.rows()[:2]:
+        assert any(Folder(row.folder).checkpoints.glob("step-*"))
+        assert Folder(row.folder).trainer_pid() is None
+
+
+def test_a_failed_run_is_a_row_with_its_sentence_and_is_tried_again_by_the_next_worker(tmp_path):
+    marker = tmp_path / "nowhere" / "told"
+    variants = {
+        "fine": {},
+        "fails": {"optimizer": {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": str(marker)}},
+        "killed": {"optimizer": {"name": "outside:DyingSGD", "lr": 0.05, "marker": str(tmp_path / "m"), "at_step": 3}},
+    }
+    sweep = Sweep.ask(tiny_run(), tmp_path / "sweep", variants=variants)
+    sweep.work()
+    fine, fails, killed = sweep.rows()
+    assert (fine.status, fails.status, killed.status) == ("done", "failed", "done")  # a killed one goes on
+    assert "No such file or directory" in fails.problem
+    assert fails.metric is None
+    assert sweep.answers().groups[1].failed == 1
+    marker.parent.mkdir()
+    fine_summary = fine.folder / "summary.json"
+    written = fine_summary.stat().st_mtime_ns
+    sweep.work()
+    assert [row.status for row in sweep.rows()] == ["done"] * 3
+    assert fine_summary.stat().st_mtime_ns == written  # what is finished is not run again
+    assert marker.read_text().count("\n") == 1
+
+
+def test_a_run_that_somebody_trains_by_hand_is_left_alone(tmp_path):
+    sweep = Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (4, 6)})
+    first, second = sweep.points()
+    todo = queue.Points(sweep.points(), sweep.folder)
+    with Folder(sweep.folder / "runs" / first.folder_name).alone():
+        assert todo.next() == second
+        assert todo.next() is None
+        assert todo.finished() == 0
+    assert todo.next() == first
+
+
+def test_threads_are_divided(monkeypatch):
+    cores = len(os.sched_getaffinity(0))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert worker.threads_each(1) == cores
+    assert worker.threads_each(2 * cores) == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert worker.threads_each(2) == 3
+
+
+def test_no_jobs(tmp_path):
+    with pytest.raises(Problem, match="--jobs 0 makes no sense"):
+        Sweep.ask(tiny_run(), tmp_path).work(jobs=0)
+
+
+def test_a_plan_times_each_kind_of_step_once(tmp_path, monkeypatch):
+    from bigbatch.sweeps import preflight
+
+    sweep = Sweep.ask(
+        tiny_run(epochs=10), tmp_path, grids={"global_batch": (6, 12), "optimizer.lr": (0.1, 0.2)}, seeds=3
+    )
+    found = preflight.timed(sweep.points(), 1, None)
+    assert [(kind.global_batch, kind.runs) for kind in found] == [(6, 6), (12, 6)]
+    for kind in found:  # ten epochs of 72 samples, and ten tests
+        assert kind.seconds_per_run > 10 * 72 / kind.global_batch * kind.seconds_per_step
+    assert torch.get_num_threads() == 1
+    assert not (tmp_path / "runs").exists()
