@@ -82,14 +82,14 @@ class GlobalGradient:
         self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
         self.every_parameter_used = engine.ranks == 1 or self._uses_every_parameter()  # DDP would wait for the others
 
-    def wrap(self) -> None:
+    def wrap(self, probed: bool = False) -> None:
         """From here on ranks meet in a call of the model: for when one rank has timed and tried what it does alone."""
         if self.engine.lockstep and selectors.weighs_samples(self.run.selector):
             raise Problem(
                 f"selector '{self.run.selector.name}' lets ranks call the model unlike often, which engine "
                 f"'{self.run.engine.name}' does not bear: use --set engine=ddp, or --set selector=all"
             )
-        if self.engine.lockstep and self.run.probes:
+        if self.engine.lockstep and (probed or self.run.probes):
             raise Problem(
                 f"probes look at whole weights, which engine '{self.run.engine.name}' divides: "
                 "use --set engine=ddp, or --set probes=[]"

@@ -31,7 +31,9 @@ def start(run: Run, engine: engines.Engine) -> tuple[datasets.Dataset, GlobalGra
     dataset = datasets.load(run.dataset)
     keyed.seed_torch(0)
     model = models.build(run.model, dataset).to(torch.float64 if run.dtype == "float64" else torch.float32)
-    return dataset, GlobalGradient(run, Batches(dataset, run.seed), model, engine)
+    global_gradient = GlobalGradient(run, Batches(dataset, run.seed), model, engine)
+    global_gradient.wrap()
+    return dataset, global_gradient
 
 
 def gradient(run: Run, engine: engines.Engine, split: Split, count: int) -> dict[str, list[float]]:

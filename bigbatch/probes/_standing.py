@@ -48,6 +48,7 @@ class Standing:
         for group in self.optimizer.param_groups:
             group["lr"] = schedules.rate(self.position, run)
         self.gradient = GlobalGradient(run, self.batches, self.model, engine)
+        self.gradient.wrap(probed=True)
         self._differentiate()
 
     def ask(self, config: parts.Config) -> dict[str, Any]:
