@@ -49,12 +49,12 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
         ],
     )
     page.text(
-        f"The rate {legw_digits.RATE:g} was chosen at batch {legw_digits.BASELINE_BATCH} among "
-        f"{', '.join(f'{rate:g}' for rate in tuning.RATES)}, and LARS's trust coefficient "
-        f"{legw_digits.TRUST_COEFFICIENT:g} among {', '.join(f'{value:g}' for value in tuning.TRUST_COEFFICIENTS)}, by "
-        f"accuracy on a fifth of the training set that was held out ('bigbatch demo --tune' repeats it). "
-        f"At batch {found[LEGW].station.global_batch} nothing was tuned: rates and warm-ups follow from the rules."
+        f"Rate {legw_digits.RATE:g}, warm-up of {legw_digits.WARMUP_EPOCHS:g} epochs and, for LARS, trust coefficient "
+        f"{legw_digits.TRUST_COEFFICIENT:g} were chosen at batch {legw_digits.BASELINE_BATCH} alone, each among three "
+        f"values a factor of four apart, by accuracy on a fifth of the training set that was held out "
+        f"('bigbatch demo --tune' repeats it). At batch {found[LEGW].station.global_batch} they follow from the rules."
     )
+    page.text(tuning.HOW_FAR_IT_CARRIES)
     _curves(page, found, runs_dir)
     page.heading("What advise says")
     for line in advice.says:
