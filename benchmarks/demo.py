@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bigbatch import demo
 from bigbatch.demo.measured import shares_by_seed, won_back
+from bigbatch.demo.stations import LEGW, LEGW_LARS
 from bigbatch.demo.workers import available_cores
 
 MOST_SECONDS = 90  # on 2 cores
@@ -34,13 +35,15 @@ def main() -> None:
         started = time.monotonic()
         found = demo.show(Path(folder) / "runs", Path(folder) / "demo.html", quiet=False)
         wall = time.monotonic() - started
-    cores, used, share = available_cores(), cpu_seconds(), won_back(found)
+    cores, used = available_cores(), cpu_seconds()
     print(
         f"\n{wall:.0f} s wall, {used:.0f} CPU s over {cores} cores: at least {used / cores:.0f} s (bar: {MOST_SECONDS})"
     )
-    by_seed = ", ".join(f"{100 * one:.0f}" for one in shares_by_seed(found))
-    won = "nothing was lost" if share is None else f"{100 * share:.1f} % (by seed {by_seed})"
-    print(f"won back by LEGW: {won} (bar: {100 * LEAST_WON_BACK:.0f} %)")
+    for name in (LEGW, LEGW_LARS):
+        share = won_back(found, name)
+        by_seed = ", ".join(f"{100 * one:.0f}" for one in shares_by_seed(found, name))
+        won = "nothing was lost" if share is None else f"{100 * share:.1f} % (by seed {by_seed})"
+        print(f"won back by {name.removeprefix('+ ')}: {won} (bar: {100 * LEAST_WON_BACK:.0f} %)")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from bigbatch import demo, schedules
 from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
 from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
-from bigbatch.demo.tuning import RATES, TRUST_COEFFICIENTS, candidates
+from bigbatch.demo.tuning import RATES, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
 from bigbatch.filters._held_out import NAME
 from bigbatch.recipes import legw_digits
 from bigbatch.results import Folder
@@ -51,12 +51,24 @@ def test_the_unscaled_training_differs_in_the_batch_alone():
 
 def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_training_set():
     tried = list(candidates())
-    assert [candidate.value for candidate in tried] == [*RATES, *TRUST_COEFFICIENTS]
+    assert [candidate.value for candidate in tried] == [*RATES, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
     for candidate in tried:
         assert candidate.run.dataset.name == NAME
         assert candidate.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
     assert legw_digits.RATE in RATES
+    assert legw_digits.WARMUP_EPOCHS in WARMUP_EPOCHS
     assert legw_digits.TRUST_COEFFICIENT in TRUST_COEFFICIENTS
+
+
+def test_the_highest_mean_is_chosen_and_of_equal_ones_the_larger_value():
+    tried = list(candidates())
+    means = [0.8, 0.9, 0.9, 0.7, 0.6, 0.5, 0.0, 0.1, 0.0]
+    judged = [(candidate, [mean - 0.1, mean + 0.1]) for candidate, mean in zip(tried, means, strict=True)]
+    assert chosen(judged) == {
+        "rate": RATES[2],
+        "warm-up epochs": WARMUP_EPOCHS[0],
+        "trust coefficient of LARS": TRUST_COEFFICIENTS[1],
+    }
 
 
 def test_what_is_won_back_is_a_share_of_what_was_lost():
@@ -106,7 +118,7 @@ def test_the_whole_demo_in_short(tmp_path, capsys):
         assert re.search(rf"{re.escape(name)}\W.*{100 * accuracy:.1f} % \(n=1\)", text), name
         assert f"{100 * accuracy:.1f} % (n=1)" in page
     assert "advise: use a global batch of" in text
-    assert "the network finds no place for 72 of 1,437 digits" in text  # 5 % of them
+    assert 50 < int(re.search(r"finds no place for (\d+) of 1,437 digits", text).group(1)) <= 72  # 5 %, or a tie less
     assert page.count("<svg") == 3
     assert page.count("data:image/png") == 20
     data = re.search(r'download="test-accuracy.csv" href="data:text/csv;base64,([^"]+)"', page).group(1)

@@ -201,8 +201,10 @@ def _lipschitz(advice: Advice) -> Chart:
     chart.line("L(x, g), signed", steps, [row["finite"] for row in advice.lipschitz])
     stable = [(row["step"], 2 / row["rate"]) for row in advice.lipschitz if row["rate"]]
     top = max((abs(row["finite"]) for row in advice.lipschitz), default=0.0)
-    if stable and min(limit for _, limit in stable) < 20 * top:
+    if stable:
         chart.line("2 / rate", *zip(*stable, strict=True), markers=False, dashed=True)
+        if top and min(limit for _, limit in stable) > 20 * top:  # both are to be seen, and signs too
+            chart.axes.set_yscale("symlog", linthresh=top)
     return chart
 
 

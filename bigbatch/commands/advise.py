@@ -45,11 +45,12 @@ def command(
         verify=verify,
         quiet=quiet,
     )
-    page = advice.write(out)
     if json:
         print(advice.to_json())
     else:
         advice.show()
+    page = advice.write(out)  # after the answer, which a full disk is not to take away
+    if not json:
         print(page)
     return DONE
 

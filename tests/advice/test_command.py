@@ -152,3 +152,18 @@ def test_the_run_json_of_a_run_is_a_recipe(tmp_path):
     run, folder = described_or_run(str(path), ["global_batch=32"])
     assert folder is None
     assert run.global_batch.global_batch == 32
+
+
+def test_an_answer_is_given_even_where_it_cannot_be_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    (tmp_path / "file").touch()
+    path = write_run(small_run(), tmp_path)
+    with pytest.raises(SystemExit) as ending:
+        main(
+            ["advise", str(path), "--steps", "3", "--seconds", "2", "--out", str(tmp_path / "file" / "out"), "--quiet"]
+        )
+    found = capsys.readouterr()
+    assert ending.value.code == 2
+    assert "grade" in found.out
+    assert "could not be written" in found.err

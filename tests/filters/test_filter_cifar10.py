@@ -34,19 +34,13 @@ def ten_thousand():
     return replace(whole, train=train, hash=sha256(images, labels))
 
 
+@pytest.mark.timeout(900)
 def test_ten_thousand_images_are_filtered_and_mistakes_of_the_network_go_first(ten_thousand):
     kept = network(WEIGHTS, ten_thousand, model=MODEL, drop=0.1)
     labels = ten_thousand.train.labels
     shares = torch.stack([(~kept.mask[labels == index]).float().mean() for index in range(10)])
     assert ((shares > 0.05) & (shares <= 0.1005)).all()
-    model = parts.find("models", "resnet_cifar").build(parts.configure("models", MODEL), ten_thousand)
-    from bigbatch.models import load_weights
-
-    load_weights(model, WEIGHTS)
-    with torch.no_grad():
-        pieces = torch.arange(10_000).split(500)
-        guessed = torch.cat([model.eval()(ten_thousand.train.fetch(piece)[0]).argmax(1) for piece in pieces])
-    wrong = guessed != labels
+    wrong = torch.from_numpy(kept.arrays["prediction"]) != labels
     assert wrong.float().mean() < 0.05  # it learned these images
     assert wrong[~kept.mask].float().mean() > 3 * wrong.float().mean()
 

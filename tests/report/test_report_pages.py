@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from report_folders import downloads, make, step_row, text_of
-from small import bigbatch, small_run
+from small import small_run
 
 from bigbatch.errors import Problem
 from bigbatch.recipes import described
@@ -239,11 +239,16 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, monkeypatch, c
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_command_prints_the_address_of_the_page_and_fills_in_trackers(tmp_path, monkeypatch):
+def test_the_command_prints_the_address_of_the_page_and_fills_in_trackers(tmp_path, monkeypatch, capsys):
+    from bigbatch.cli import main
+
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "runs" / "small-1", small_run(), [0.5])
     before = (tmp_path / "runs" / "small-1" / "metrics.jsonl").read_bytes()
-    assert bigbatch("report", "runs", "--track", "tensorboard").stdout.strip() == (tmp_path / "report.html").as_uri()
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "runs", "--track", "tensorboard"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.strip() == (tmp_path / "report.html").as_uri()
     assert list((tmp_path / "runs" / "small-1" / "trackers" / "tensorboard").glob("events.*"))
     assert (tmp_path / "runs" / "small-1" / "metrics.jsonl").read_bytes() == before
 

@@ -14,7 +14,8 @@ import torch
 from bigbatch.datasets import Dataset
 from bigbatch.datasets._images import Augment, InMemoryImages
 from bigbatch.run import Run
-from bigbatch.sweeps import Point, Row
+from bigbatch.sweeps import Point, Row, worker
+from bigbatch.sweeps.forks import Forks
 
 TIMES = ("seconds", "samples_per_second")
 
@@ -139,6 +140,7 @@ def in_a_process(work: Any, *arguments: Any) -> int:
     pid = os.fork()
     if pid:
         return pid
+    worker.Forks = Forks  # what the tests share belongs to the process that made it
     code = 1
     try:
         work(*arguments)

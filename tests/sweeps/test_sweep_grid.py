@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sweep_parts import tiny_run
 
+from bigbatch import parts, schedules
 from bigbatch.errors import Problem
 from bigbatch.sweeps import Sweep, grid, ranges
 from bigbatch.sweeps.asked import read_variants
@@ -142,6 +145,25 @@ def test_variants_come_from_a_file(tmp_path):
         path.write_text(text)
         with pytest.raises(Problem, match=sentence):
             read_variants(path)
+
+
+def test_the_committed_mnist_sweep_asks_what_it_says(tmp_path):
+    variants = read_variants(Path(__file__).parents[2] / "results" / "legw_mnist" / "variants.json")
+    sweep = Sweep.draft(parts.find("recipes", "legw_mnist").run(), tmp_path, variants=variants)
+    points = {point.variant: point for point in sweep.points()}
+
+    def peak(name):
+        return max(point.rate for point in schedules.curve(points[name].run, 25.0, 1000))
+
+    assert all(name.endswith(f" {point.global_batch}") for name, point in points.items())
+    # k = 64: √k · 0.1 = 0.8 and k · 0.1 = 6.4
+    assert peak("LEGW 8192") == pytest.approx(0.8)
+    assert peak("same rate 8192") == pytest.approx(0.1)
+    assert peak("linear scaling 8192") == pytest.approx(6.4)
+    assert peak("Adam 8192") == pytest.approx(0.001)
+    legw = {point.all_else for name, point in points.items() if name.removeprefix("LEGW ").isdigit()}
+    assert len(legw) == 1
+    assert len({point.all_else for point in points.values()}) == 7
 
 
 def test_ranges_of_a_search():

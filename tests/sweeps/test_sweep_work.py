@@ -135,6 +135,25 @@ def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path
         assert Folder(row.folder).trainer_pid() is None
 
 
+def test_a_run_outlives_the_process_that_forked_it_and_is_not_run_twice(tmp_path, kept_forks):
+    told, gate = Told(tmp_path / "told"), tmp_path / "gate"
+    os.mkfifo(gate)
+    optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": told.path, "gate": str(gate)}
+    sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "sweep")
+
+    def kill_the_server():
+        told.trainer()
+        os.kill(kept_forks._server.pid, signal.SIGKILL)
+        _open_for_good(gate)
+
+    killer = threading.Thread(target=kill_the_server)
+    killer.start()
+    sweep.work()
+    killer.join()
+    assert [row.status for row in sweep.rows()] == ["done"]
+    assert told.rest() == 0
+
+
 def test_a_failed_run_is_a_row_with_its_sentence_and_is_tried_again_by_the_next_worker(tmp_path):
     marker = tmp_path / "nowhere" / "told"
     variants = {

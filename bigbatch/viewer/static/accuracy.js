@@ -59,11 +59,12 @@ function chart(series) {
   const [bottom, top] = [low - margin, high + margin];
   const inside = { width: SIZE.width - SIZE.left - SIZE.right, height: SIZE.height - SIZE.top - SIZE.bottom };
   const [first, last] = [Math.log2(batches[0]), Math.log2(batches.at(-1))];
-  const x = (batch) => SIZE.left + inside.width * (last > first ? 0.05 + (0.9 * (Math.log2(batch) - first)) / (last - first) : 0.5);
+  const along = (batch) => (last > first ? 0.05 + (0.9 * (Math.log2(batch) - first)) / (last - first) : 0.5);
+  const x = (batch) => SIZE.left + inside.width * along(batch);
   // an interval may reach beyond 0 and 100 %
   const y = (value) => SIZE.top + inside.height * ((top - Math.min(Math.max(value, bottom), top)) / (top - bottom));
-  const words = series.map((line) => `${line.name}: ${line.points.map((p) => `${p.global_batch} ${(100 * p.mean).toFixed(1)} %`).join(", ")}`);
-  const svg = makeSvg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": words.join("; "), class: "chart" });
+  const svg = makeSvg("svg", { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", class: "chart" });
+  svg.setAttribute("aria-label", series.map(inWords).join("; "));
   svg.append(...axis(batches, x, bottom, top, y));
   for (const [index, line] of series.entries()) svg.append(...drawn(line, index, series.length, x, y));
   return svg;
@@ -72,16 +73,18 @@ function chart(series) {
 function axis(batches, x, bottom, top, y) {
   const marks = [];
   for (const value of ticks(bottom, top)) {
-    marks.push(makeSvg("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: y(value), y2: y(value), class: "grid" }));
-    marks.push(makeSvg("text", { x: SIZE.left - 5, y: y(value) + 3.5, "text-anchor": "end" }, `${+(100 * value).toFixed(1)}`));
+    const at = y(value);
+    marks.push(makeSvg("line", { x1: SIZE.left, x2: SIZE.width - SIZE.right, y1: at, y2: at, class: "grid" }));
+    const label = String(Number((100 * value).toFixed(1)));
+    marks.push(makeSvg("text", { x: SIZE.left - 5, y: at + 3.5, "text-anchor": "end" }, label));
   }
   const every = Math.ceil(batches.length / 6);
   for (const batch of batches.filter((_, i) => i % every === 0)) {
     marks.push(makeSvg("text", { x: x(batch), y: SIZE.height - 14, "text-anchor": "middle" }, count(batch)));
   }
   const middle = (SIZE.left + SIZE.width - SIZE.right) / 2;
-  marks.push(makeSvg("text", { x: middle, y: SIZE.height - 2, "text-anchor": "middle", class: "axis" }, "global batch"));
-  marks.push(makeSvg("text", { x: 2, y: 10, class: "axis" }, "%"));
+  marks.push(makeSvg("text", { x: middle, y: SIZE.height - 2, "text-anchor": "middle" }, "global batch"));
+  marks.push(makeSvg("text", { x: 2, y: 10 }, "%"));
   return marks;
 }
 
@@ -94,12 +97,18 @@ function drawn(line, index, of, x, y) {
   for (const point of points) {
     const at = x(point.global_batch) + aside;
     if (point.low !== null && point.high !== null) {
-      marks.push(makeSvg("line", { x1: at, x2: at, y1: y(point.low), y2: y(point.high), stroke: colour, "stroke-width": 1.4 }));
+      const ends = { x1: at, x2: at, y1: y(point.low), y2: y(point.high) };
+      marks.push(makeSvg("line", { ...ends, stroke: colour, "stroke-width": 1.4 }));
     }
-    const words = `${line.name}, batch ${count(point.global_batch)}: ${(100 * point.mean).toFixed(2)} % (n = ${point.n})`;
-    marks.push(makeSvg("circle", { cx: at, cy: y(point.mean), r: 3, fill: colour }, makeSvg("title", {}, words)));
+    const title = makeSvg("title", {}, `${inWords({ name: line.name, points: [point] })} (n = ${point.n})`);
+    marks.push(makeSvg("circle", { cx: at, cy: y(point.mean), r: 3, fill: colour }, title));
   }
   return marks;
+}
+
+function inWords({ name, points }) {
+  const accuracies = points.map((point) => `batch ${count(point.global_batch)} ${(100 * point.mean).toFixed(2)} %`);
+  return `${name}: ${accuracies.join(", ")}`;
 }
 
 /** Four or five round values. */

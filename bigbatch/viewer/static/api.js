@@ -42,7 +42,8 @@ export class Api {
   }
 
   postFor(path, body) {
-    return this.ask(path, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
+    const headers = { "Content-Type": "application/json" };
+    return this.ask(path, { method: "POST", body: JSON.stringify(body), headers });
   }
 
   /** @param {RequestInit} options */

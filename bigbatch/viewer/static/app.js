@@ -139,7 +139,7 @@ export class App {
   /** Another min_samples is another eps* column; the paper's mode has none but 5. */
   async setMinSamples(minSamples) {
     const { settings } = this.document;
-    if (minSamples === settings.min_samples || !(await this.fetchMinSamples(minSamples))) return;
+    if (!(await this.fetchMinSamples(minSamples))) return;
     this.set(settings.mode === "paper" && minSamples !== PAPER.min_samples ? { mode: "manual" } : {});
     this.save();
   }
@@ -292,6 +292,6 @@ function named(samples, total) {
   const bytes = new Uint8Array(Math.ceil(total / 8));
   for (const sample of samples) bytes[sample >> 3] |= 1 << (sample & 7);
   let text = "";
-  for (let from = 0; from < bytes.length; from += 4096) text += String.fromCharCode(...bytes.subarray(from, from + 4096));
+  for (const byte of bytes) text += String.fromCharCode(byte);
   return { bits: btoa(text) };
 }

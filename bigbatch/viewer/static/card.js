@@ -73,13 +73,13 @@ export class Card {
     const fate = document.fateOf(sample);
     const swatch = make("i.swatch");
     swatch.style.setProperty("--class", classColour(label));
-    const list = make("dl", {}, ...this.rows(sample).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
+    const pairs = this.rows(sample).map(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]);
     return make(
       "div.facts",
       {},
       make("h2", {}, swatch, document.classes[label], make("small", {}, `sample ${sample}`)),
       make("p.fate", { data: { dropped: fate.dropped } }, fate.words),
-      list
+      make("dl", {}, ...pairs.flat())
     );
   }
 
@@ -136,7 +136,8 @@ export class Card {
     const label = document.label[sample];
     const name = document.classes[label];
     const words = `nearest: sample ${sample}, ${name}, ${document.fateOf(sample).words}, distance ${short(distance)}`;
-    const button = make("button.thumb", { title: words, ariaLabel: words, on: { click: () => this.app.setFocus(sample) } });
+    const look = () => this.app.setFocus(sample);
+    const button = make("button.thumb", { title: words, ariaLabel: words, on: { click: look } });
     button.style.setProperty("--class", classColour(label));
     button.classList.toggle("dropped", document.dropped[sample] === 1);
     if (this.pictures.any) {

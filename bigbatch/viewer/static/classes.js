@@ -27,7 +27,7 @@ export class ClassList {
     const bar = make("i");
     const element = make(
       "div.class-row",
-      { id: `class-${index}`, data: { class: index }, on: { click: () => app.showClass(app.classShown === index ? -1 : index) } },
+      { id: `class-${index}`, data: { class: index }, on: { click: () => this.toggle(index) } },
       make("span.class-name", {}, make("i.swatch"), name),
       cells.kept,
       cells.dropped,
@@ -37,6 +37,11 @@ export class ClassList {
     if (index >= 0) element.style.setProperty("--class", classColour(index));
     element.setAttribute("role", "option");
     return { index, element, cells, bar, name };
+  }
+
+  /** A second click shows all again. */
+  toggle(index) {
+    this.app.showClass(this.app.classShown === index ? -1 : index);
   }
 
   render() {
@@ -54,6 +59,7 @@ export class ClassList {
         element.title = label;
         element.setAttribute("aria-label", label);
       }
+      element.classList.toggle("lost", kept === 0 && dropped > 0);
       element.setAttribute("aria-selected", String(index === app.classShown));
     }
     this.list.setAttribute("aria-activedescendant", `class-${app.classShown}`);

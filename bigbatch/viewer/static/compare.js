@@ -28,8 +28,8 @@ export class Compare {
     this.panel.replaceChildren(
       make("p.hint", {}, `A is ${a.name}, B is ${b.name}.`),
       make("h3", {}, `Overlap of ${name}`),
-      make("dl.overlap", {}, ...terms("Jaccard of what is kept", "jaccard-kept", jaccard(shown[0], shown[1], shown[2]))),
-      make("dl.overlap", {}, ...terms("Jaccard of what is dropped", "jaccard-dropped", jaccard(shown[3], shown[1], shown[2]))),
+      term("Jaccard of what is kept", "jaccard-kept", jaccard(shown[0], shown[1], shown[2])),
+      term("Jaccard of what is dropped", "jaccard-dropped", jaccard(shown[3], shown[1], shown[2])),
       make("div.groups", {}, ...GROUPS.map((group, i) => this.button(group, i, shown[i]))),
       this.byClass(rows, a.classes)
     );
@@ -60,6 +60,6 @@ export class Compare {
   }
 }
 
-function terms(name, id, value) {
-  return [make("dt", {}, name), make("dd", { id }, value.toFixed(3))];
+function term(name, id, value) {
+  return make("dl.overlap", {}, make("dt", {}, name), make("dd", { id }, value.toFixed(3)));
 }

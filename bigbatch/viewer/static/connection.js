@@ -20,6 +20,7 @@ export async function follow(app) {
       if (away) await comeBack(app);
       away = false;
       await takeIn(app, await changes(app));
+      app.notices.clear();
     } catch (problem) {
       if (problem.name === "AbortError") continue;
       if (!(problem instanceof Gone || problem instanceof Refused)) throw problem;
@@ -60,8 +61,8 @@ async function takeIn(app, revisions) {
 /** The server is there again: settings that could not be saved are sent now, the rest is fetched. */
 async function comeBack(app) {
   const { documents } = await app.api.get("documents");
-  const same = app.documents.every(({ name, samples }, i) => documents[i]?.name === name && documents[i].samples === samples);
-  if (!same || documents.length !== app.documents.length) {
+  const named = (list) => JSON.stringify(list.map(({ name, samples }) => [name, samples]));
+  if (named(documents) !== named(app.documents)) {
     location.reload();
     return;
   }

@@ -31,9 +31,8 @@ export class Controls {
       app.save();
     });
     live(at("min-samples"), (value) => app.setMinSamples(value), () => {});
-    onChange(at("min-samples-number"), (value) => value >= 1 && value <= this.app.document.about.min_samples_max, (value) =>
-      app.setMinSamples(Math.round(value))
-    );
+    const possible = (value) => value >= 1 && value <= app.document.about.min_samples_max;
+    onChange(at("min-samples-number"), possible, (value) => app.setMinSamples(Math.round(value)));
   }
 
   makeDocumentChoice() {
@@ -129,10 +128,11 @@ function onChange(field, makesSense, take) {
   });
 }
 
-/** A field that somebody is writing in is left alone. */
+/** A field that somebody is writing in, or a slider in somebody's hand, is left alone. */
 function show(field, value) {
   field.dataset.shown = String(value);
-  if (document.activeElement === field && field.type === "number") return;
+  const inUse = field.type === "number" ? document.activeElement === field : field.matches(":active");
+  if (inUse) return;
   if (field.value !== String(value)) field.value = String(value);
 }
 

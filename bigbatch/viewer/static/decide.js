@@ -8,8 +8,8 @@ export const OVERRIDE = { none: -1, drop: 0, keep: 1 };
 /**
  * @typedef {Object} Columns  one row a sample
  * @property {Uint16Array} label
- * @property {Float64Array} epsStar  the smallest eps at which the sample is not noise
- * @property {Uint8Array} lookedAt  0 where an earlier filter had dropped it
+ * @property {Float64Array} epsStar  the smallest eps at which the sample is not noise; infinite where an earlier
+ *   filter had dropped it
  * @property {Int8Array} override
  */
 
@@ -27,17 +27,17 @@ export function epsThatDrops(sorted, count) {
 }
 
 /**
- * eps* of what was looked at, in ascending order, class by class.
+ * Finite eps* in ascending order, class by class. It is infinite where a sample was not looked at.
  * @param {Columns} columns
  * @param {number} classCount
  * @returns {Float64Array[]}
  */
-export function sortedByClass({ label, epsStar, lookedAt }, classCount) {
+export function sortedByClass({ label, epsStar }, classCount) {
   const counts = new Uint32Array(classCount);
-  for (let i = 0; i < label.length; i++) if (lookedAt[i]) counts[label[i]]++;
+  for (let i = 0; i < label.length; i++) if (epsStar[i] < Infinity) counts[label[i]]++;
   const sorted = Array.from(counts, (count) => new Float64Array(count));
   const filled = new Uint32Array(classCount);
-  for (let i = 0; i < label.length; i++) if (lookedAt[i]) sorted[label[i]][filled[label[i]]++] = epsStar[i];
+  for (let i = 0; i < label.length; i++) if (epsStar[i] < Infinity) sorted[label[i]][filled[label[i]]++] = epsStar[i];
   for (const values of sorted) values.sort();
   return sorted;
 }
@@ -75,22 +75,21 @@ export function epsOfFraction(sorted, all, drop, perClass) {
  * @param {Uint8Array} dropped  filled in place
  * @param {Uint32Array} droppedOfClass  filled in place
  */
-export function decide({ label, epsStar, lookedAt, override }, eps, dropped, droppedOfClass) {
+export function decide({ label, epsStar, override }, eps, dropped, droppedOfClass) {
   droppedOfClass.fill(0);
   for (let i = 0; i < dropped.length; i++) {
     const given = override[i];
     const own = label[i];
-    const drop = given < 0 ? (eps[own] < epsStar[i] || lookedAt[i] === 0 ? 1 : 0) : 1 - given;
+    const drop = given < 0 ? (eps[own] >= epsStar[i] ? 0 : 1) : 1 - given;
     dropped[i] = drop;
     droppedOfClass[own] += drop;
   }
 }
 
-/** Kept and dropped of two filters of one dataset, class by class: rows of [both kept, only A, only B, both dropped]. */
+/** Two filters of one dataset, class by class: rows of kept by both, by A only, by B only, and dropped by both. */
 export function overlap(label, droppedA, droppedB, classCount) {
   const rows = Array.from({ length: classCount }, () => [0, 0, 0, 0]);
   for (let i = 0; i < label.length; i++) rows[label[i]][2 * droppedA[i] + droppedB[i]]++;
-  // droppedA * 2 + droppedB: 0 kept by both, 1 kept by A alone, 2 kept by B alone, 3 dropped by both
   return rows;
 }
 

@@ -28,7 +28,8 @@ export class Export {
   }
 
   makeItem(choice) {
-    const item = make("button", { tabIndex: -1, data: { kind: choice.kind ?? choice.ending } }, make("b", {}, choice.name), make("small", {}, choice.about));
+    const words = [make("b", {}, choice.name), make("small", {}, choice.about)];
+    const item = make("button", { tabIndex: -1, data: { kind: choice.kind ?? choice.ending } }, ...words);
     item.setAttribute("role", "menuitem");
     item.addEventListener("click", () => {
       this.toggle(false);
@@ -65,9 +66,10 @@ export class Export {
     const { app } = this;
     const { document } = app;
     if (document.unsaved !== null) {
-      app.notices.tell(`The settings on the screen are not saved (${document.unsaved}): change them, then export.`, "problem");
+      app.notices.tell(`What is on the screen is not saved (${document.unsaved}): change it, then export.`, "problem");
       return;
     }
+    app.notices.tell(`${name}: writing …`);
     await document.pending; // what was changed a moment ago is part of it
     try {
       const { files, folder } = await app.api.post(`${document.id}/export`, { kind });

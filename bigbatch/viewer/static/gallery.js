@@ -148,14 +148,16 @@ export class Gallery {
     this.hint ??= this.element.appendChild(make("p.hint"));
     this.hint.hidden = this.list.length > 0;
     const show = at("gallery-show").value;
-    say(this.hint, show === "selected" ? "Nothing is selected: draw a lasso or a box on the map." : `No sample is ${show} here.`);
+    const nothing = show === "selected" ? "Nothing is selected: draw a lasso or a box." : `No sample is ${show} here.`;
+    say(this.hint, nothing);
   }
 
   makeCell() {
     const canvas = this.pictures.any ? make("canvas") : make("div.plain");
     const words = make("span");
     // for the mouse alone: keys k and d do the same, and an option may hold no other control for screen readers
-    const button = (action, sign) => make("button", { tabIndex: -1, title: action, data: { action }, aria: { hidden: true } }, sign);
+    const button = (action, sign) =>
+      make("button", { tabIndex: -1, title: action, data: { action }, aria: { hidden: true } }, sign);
     const element = make("div.cell", {}, canvas, words, button("keep", "✓"), button("drop", "×"));
     element.setAttribute("role", "option");
     this.space.append(element);
@@ -167,7 +169,8 @@ export class Gallery {
     const { document } = app;
     const sample = this.list[place];
     const { element } = cell;
-    element.style.transform = `translate(${(place % across) * CELL.width}px, ${Math.floor(place / across) * CELL.height}px)`;
+    const [x, y] = [(place % across) * CELL.width, Math.floor(place / across) * CELL.height];
+    element.style.transform = `translate(${x}px, ${y}px)`;
     element.setAttribute("aria-selected", String(app.selected[sample] === 1));
     element.classList.toggle("focus", sample === app.focus);
     element.dataset.override = { "-1": "none", 0: "drop", 1: "keep" }[document.override[sample]];

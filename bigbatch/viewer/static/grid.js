@@ -43,11 +43,11 @@ export class Grid {
 
   /** Call `visit(first slot, last slot + 1)` for each row of cells that a rectangle of the map touches. */
   rows(left, bottom, right, top, visit) {
-    const edge = this.bounds;
-    if (right < edge.left || left > edge.left + edge.size || top < edge.bottom || bottom > edge.bottom + edge.size) return;
-    const [first, last] = [this.row(left - edge.left), this.row(right - edge.left)];
-    const lastRow = this.row(top - edge.bottom);
-    for (let row = this.row(bottom - edge.bottom); row <= lastRow; row++) {
+    const { left: x, bottom: y, size } = this.bounds;
+    if (right < x || left > x + size || top < y || bottom > y + size) return;
+    const [first, last] = [this.row(left - x), this.row(right - x)];
+    const lastRow = this.row(top - y);
+    for (let row = this.row(bottom - y); row <= lastRow; row++) {
       const from = this.start[row * this.across + first];
       const to = this.start[row * this.across + last + 1];
       if (from < to) visit(from, to);

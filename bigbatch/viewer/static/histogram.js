@@ -32,12 +32,12 @@ export class EpsHistogram {
   }
 
   /** Counted once for a column and class. */
-  countsOf({ epsStar, label, lookedAt }, classShown, { low, high }) {
+  countsOf({ epsStar, label }, classShown, { low, high }) {
     if (this.of?.epsStar === epsStar && this.of.classShown === classShown) return this.of.counts;
     const counts = new Uint32Array(BINS);
     const scale = BINS / Math.log(high / low);
     for (let i = 0; i < epsStar.length; i++) {
-      if (!lookedAt[i] || (classShown >= 0 && label[i] !== classShown) || epsStar[i] === Infinity) continue;
+      if (epsStar[i] === Infinity || (classShown >= 0 && label[i] !== classShown)) continue;
       const bin = Math.floor(Math.log(epsStar[i] / low) * scale);
       counts[Math.max(0, Math.min(BINS - 1, bin))]++;
     }

@@ -80,17 +80,31 @@ function takesArrows(target) {
   return target.matches("input[type=range], [role=radio], [role=tab], [role=option]");
 }
 
+const NAMES = {
+  ArrowLeft: "←",
+  ArrowRight: "→",
+  ArrowUp: "↑",
+  ArrowDown: "↓",
+  Escape: "Esc",
+  U: "shift u",
+  "ctrl+z": "ctrl z",
+  "ctrl+Z": "ctrl shift z",
+  "ctrl+y": "ctrl y",
+};
+const MOUSE =
+  "Mouse: wheel zooms, double click zooms in, shift-drag adds a lasso to the selection, alt-drag takes it away. " +
+  "In gallery and lists the arrow keys step; with shift they select.";
+
 function fillOverlay(list) {
-  const names = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", U: "shift u", "ctrl+Z": "ctrl shift z" };
-  const row = ({ keys, does }) =>
-    make("li", {}, make("span", {}, ...keys.flatMap((key) => [make("kbd", {}, names[key] ?? key.replace("+", key === "+" ? "+" : " ")), " "])), does);
-  const group = (name) => make("section", {}, make("h3", {}, name), make("ul", {}, ...list.filter((entry) => entry.group === name).map(row)));
+  const keyNames = (keys) => keys.flatMap((key) => [make("kbd", {}, NAMES[key] ?? key), " "]);
+  const row = ({ keys, does }) => make("li", {}, make("span", {}, ...keyNames(keys)), does);
+  const rows = (group) => list.filter((entry) => entry.group === group).map(row);
+  const section = (group) => make("section", {}, make("h3", {}, group), make("ul", {}, ...rows(group)));
   const close = make("button.icon", { ariaLabel: "Close", on: { click: () => at("shortcuts").close() } }, "×");
   at("shortcuts").replaceChildren(
     make("header", {}, make("h2", { id: "shortcuts-title" }, "Keyboard"), close),
-    make("div.columns", {}, ...["Samples", "Map", "Page"].map(group)),
-    make("p.hint", {}, "Mouse: wheel zooms, double click zooms in, shift-drag adds a lasso to the selection, alt-drag takes it away. " +
-      "In gallery and lists the arrow keys step; with shift they select.")
+    make("div.columns", {}, ...["Samples", "Map", "Page"].map(section)),
+    make("p.hint", {}, MOUSE)
   );
 }
 

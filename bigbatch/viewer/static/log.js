@@ -3,6 +3,7 @@
 import { at, make } from "./dom.js";
 import { count } from "./numbers.js";
 
+const EMPTY = "Nothing is overridden. What you keep, drop or reset is written down here with its time and reason.";
 const DONE = { keep: "kept", drop: "dropped", reset: "reset" };
 
 export class Log {
@@ -20,8 +21,7 @@ export class Log {
     at("undo").disabled = !log.can_undo;
     at("redo").disabled = !log.can_redo;
     const rows = log.entries.toReversed().map((entry) => this.row(entry));
-    const hint = make("p.hint", {}, "Nothing is overridden. What you keep, drop or reset is written down here with its time and reason.");
-    at("log-panel").replaceChildren(rows.length ? make("ol.log", { reversed: true }, ...rows) : hint);
+    at("log-panel").replaceChildren(rows.length ? make("ol.log", {}, ...rows) : make("p.hint", {}, EMPTY));
   }
 
   row({ at: when, action, count: samples, reason, undone }) {

@@ -151,7 +151,8 @@ export function makeTabs(app) {
     app.changed("tab");
   };
   for (const name of names) {
-    const button = make("button", { id: `tab-${name}`, aria: { controls: `${name}-panel` }, on: { click: () => open(name) } }, TABS[name]);
+    const about = { id: `tab-${name}`, aria: { controls: `${name}-panel` }, on: { click: () => open(name) } };
+    const button = make("button", about, TABS[name]);
     button.setAttribute("role", "tab");
     at("tabs").append(button);
   }

@@ -52,7 +52,8 @@ function frame(map, points) {
   });
   const { kept, total, share } = document.counts();
   const { settings, about } = document;
-  const title = `${about.dataset}, ${about.network || document.name}: ${count(kept)} of ${count(total)} kept, ${percent(share, 2)} dropped`;
+  const result = `${count(kept)} of ${count(total)} kept, ${percent(share, 2)} dropped`;
+  const title = `${about.dataset}, ${about.network || document.name}: ${result}`;
   const how = `mode ${settings.mode}, min_samples ${settings.min_samples}${epsWords(settings.eps)}`;
   svg.append(
     makeSvg("rect", { width, height, fill: COLOURS.background }),

@@ -112,13 +112,15 @@ function begin(app, event) {
 function samplesIn(map, tool) {
   const { viewport, scene, app, document } = map;
   const path = map.shape.map((pixel, i) => (i % 2 === 0 ? viewport.fromX(pixel) : viewport.fromY(pixel)));
-  const found =
-    tool === "box"
-      ? inBox(scene.grid, Math.min(path[0], path[4]), Math.min(path[1], path[5]), Math.max(path[0], path[4]), Math.max(path[1], path[5]))
-      : inLasso(scene.grid, path);
+  const found = tool === "box" ? inBox(scene.grid, ...cornersOf(path)) : inLasso(scene.grid, path);
   // what cannot be seen is not meant
   const seen = (sample) => app.dropLook !== "hidden" || !document.dropped[sample];
   return found.filter((sample) => (app.classShown < 0 || document.label[sample] === app.classShown) && seen(sample));
+}
+
+/** Left, bottom, right and top of a drawn box. */
+function cornersOf([x0, y0, , , x1, y1]) {
+  return [Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1)];
 }
 
 /** Two fingers: the place between them stays between them, and their distance is the zoom. */

@@ -14,23 +14,24 @@ export class Summary {
 
   render() {
     if (this.panel.hidden) return;
-    const { documents, document } = this.app;
+    const notes = this.app.document.about.notes.map((note) => make("p.hint", {}, note));
     const copy = make("button", { on: { click: () => this.copy() } }, "Copy as Markdown");
-    this.panel.replaceChildren(
-      table(["network", "kept", "samples", "dropped"], documents.map(reductionRow)),
-      table(["class", "kept", "dropped", "%", "eps"], document.classes.map((name, index) => classRow(document, name, index))),
-      copy,
-      ...document.about.notes.map((note) => make("p.hint", {}, note))
-    );
+    this.panel.replaceChildren(...this.tables().map(([head, rows]) => table(head, rows)), copy, ...notes);
+  }
+
+  /** Head and rows: of all documents, then of the active one's classes. */
+  tables() {
+    const { documents, document } = this.app;
+    const ofClasses = document.classes.map((name, index) => classRow(document, name, index));
+    return [
+      [["network", "kept", "samples", "dropped"], documents.map(reductionRow)],
+      [["class", "kept", "dropped", "%", "eps"], ofClasses],
+    ];
   }
 
   async copy() {
-    const { documents, document } = this.app;
-    const lines = [
-      markdown(["network", "kept", "samples", "dropped"], documents.map(reductionRow)),
-      markdown(["class", "kept", "dropped", "%", "eps"], document.classes.map((name, index) => classRow(document, name, index))),
-    ];
-    await navigator.clipboard.writeText(lines.join("\n\n"));
+    const texts = this.tables().map(([head, rows]) => markdown(head, rows));
+    await navigator.clipboard.writeText(texts.join("\n\n"));
     this.app.notices.tell("The table is on the clipboard.");
   }
 }

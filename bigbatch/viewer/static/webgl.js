@@ -11,7 +11,7 @@ layout(location = 0) in vec2 position;
 layout(location = 1) in uvec2 epsStar; // low and high half of a float64
 layout(location = 2) in uint label;
 layout(location = 3) in uint colour;
-layout(location = 4) in uint flags; // 1 looked at, 2 overridden, 4 kept by the override, 8 faded, 16 has a place
+layout(location = 4) in uint flags; // 2 overridden, 4 kept by the override, 8 faded, 16 has a place
 uniform usampler2D epsOfClass;
 uniform usampler2D paints;
 uniform vec4 place; // scale and offset to clip space
@@ -27,7 +27,7 @@ bool isNoise() {
 }
 
 void main() {
-  bool dropped = (flags & 2u) != 0u ? (flags & 4u) == 0u : (flags & 1u) == 0u || isNoise();
+  bool dropped = (flags & 2u) != 0u ? (flags & 4u) == 0u : isNoise();
   uint own = (dropped ? 1u : 0u) | ((flags & 8u) != 0u ? 2u : 0u);
   bool shown = own == state && (flags & 16u) != 0u;
   gl_Position = shown ? vec4(position * place.xy + place.zw, 0.0, 1.0) : vec4(2.0, 2.0, 2.0, 1.0);
@@ -101,13 +101,14 @@ export class WebGLRenderer {
     }
     if (this.clusters !== scene.clusters) {
       this.clusters = scene.clusters;
-      const { samples, label } = scene.document;
-      this.upload("colour", scene.clusters ? Uint16Array.from({ length: samples }, (_, i) => scene.colourIndex(i)) : label);
+      this.upload("colour", Uint16Array.from(scene.document.label, (_, sample) => scene.colourIndex(sample)));
     }
     this.upload("flags", flagsOf(scene));
-    this.table(0, this.gl.RG32UI, this.gl.RG_INTEGER, this.gl.UNSIGNED_INT, new Uint32Array(settings.eps.slice().buffer), 2);
+    const { gl } = this;
+    const halves = new Uint32Array(settings.eps.slice().buffer); // of float64s
+    this.table(0, gl.RG32UI, gl.RG_INTEGER, gl.UNSIGNED_INT, halves, 2);
     const bytes = new Uint8Array(scene.paint.table.buffer);
-    this.table(1, this.gl.RGBA8UI, this.gl.RGBA_INTEGER, this.gl.UNSIGNED_BYTE, bytes, 4);
+    this.table(1, gl.RGBA8UI, gl.RGBA_INTEGER, gl.UNSIGNED_BYTE, bytes, 4);
   }
 
   /** All points in view. */
@@ -158,12 +159,12 @@ export class WebGLRenderer {
 }
 
 function flagsOf(scene) {
-  const { lookedAt, override, position, samples } = scene.document;
+  const { override, position, samples } = scene.document;
   const flags = new Uint8Array(samples);
   for (let i = 0; i < samples; i++) {
     const given = override[i] < 0 ? 0 : override[i] === 1 ? 6 : 2;
     const placed = Number.isFinite(position[2 * i]) ? 16 : 0;
-    flags[i] = lookedAt[i] | given | (scene.faded[i] << 3) | placed;
+    flags[i] = given | (scene.faded[i] << 3) | placed;
   }
   return flags;
 }

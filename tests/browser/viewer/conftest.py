@@ -35,8 +35,8 @@ def serve() -> Iterator[Callable[..., Server]]:
     """Start a server for files; all of them end with the test."""
     servers: list[Server] = []
 
-    def start(*paths: Path) -> Server:
-        server = Server(paths, port=0, runs_dir=paths[0].parent / "runs")
+    def start(*paths: Path, runs_dir: Path | None = None) -> Server:
+        server = Server(paths, port=0, runs_dir=runs_dir or paths[0].parent / "runs")
         server.start()
         servers.append(server)
         return server

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from viewer_tab import Library, Tab
+
+from bigbatch import datasets, filters, parts
+from bigbatch.recipes import described
+from bigbatch.run import Run
+from bigbatch.training import train
+from bigbatch.viewer.app import STATIC
+from bigbatch.viewer.server import Server
 
 NOISE = (16, 18, 21)
 
@@ -26,6 +35,11 @@ def test_opens_with_the_counts_of_the_file_and_asks_nobody_else(
     )
     size = page.evaluate("() => [document.scrollingElement.scrollWidth, document.scrollingElement.scrollHeight]")
     assert size == [1280, 720]
+    assert not page.is_visible("#tab-accuracy")  # no runs, no chart
+    preloaded = page.eval_on_selector_all(
+        "[rel=modulepreload]", "links => links.map(link => link.getAttribute('href'))"
+    )
+    assert sorted([*preloaded, "main.js"]) == sorted(path.name for path in STATIC.glob("*.js"))
 
 
 def test_noise_follows_eps_while_the_mouse_drags_it(open_tab: Callable[..., Tab], library: Library, page: Any) -> None:
@@ -163,8 +177,6 @@ def test_a_point_under_the_pointer_is_told_of(open_tab: Callable[..., Tab], libr
         ".large",
         "c => Array.from(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).filter((_, i) => i % 4 === 0)",
     )
-    from bigbatch import datasets, parts
-
     image = datasets.load(parts.configure("datasets", "digits")).train.images[sample, 0].numpy()
     assert np.argsort(drawn, kind="stable").tolist() == np.argsort(image.ravel(), kind="stable").tolist()
 
@@ -212,7 +224,7 @@ def test_the_map_moves_zooms_and_fits(open_tab: Callable[..., Tab], page: Any) -
     assert zoomed[0] == pytest.approx(anchor, abs=1)  # what is under the pointer stays under it
     assert np.ptp(zoomed, axis=0) == pytest.approx(2 * np.ptp(fitted, axis=0), rel=1e-6)
     tab.draw([(600, 400), (640, 370)])
-    assert tab.pixels() == pytest.approx(zoomed + [40, -30])
+    assert tab.pixels() == pytest.approx(zoomed + np.array([40, -30]))
     page.click("#fit")
     tab.settled()
     assert tab.pixels() == pytest.approx(fitted)
@@ -244,3 +256,41 @@ def test_dark_follows_the_system_until_somebody_chooses(open_tab: Callable[..., 
     assert page.evaluate(corner) == [18, 21, 26, 255]
     tab.reload()
     assert page.evaluate(theme) == "dark"
+
+
+def test_the_arithmetic_of_shares_is_the_librarys(open_tab: Callable[..., Tab], page: Any) -> None:
+    # ties, halves that Python rounds to even, infinities: what a digits filter alone would hardly show
+    draw = np.random.default_rng(0)
+    open_tab()
+    for drop in (0.05, 0.1, 0.125, 0.25, 0.35, 0.5, 0.9, 0.995):
+        labels = draw.integers(0, 4, 90)
+        eps_star = draw.integers(1, 40, 90) / 7
+        eps_star[draw.random(90) < 0.05] = np.inf
+        for per_class in (True, False):
+            expected = filters.decide_eps(eps_star, labels, "fraction", drop=drop, per_class=per_class)
+            found = page.evaluate(
+                """async ([label, epsStar, drop, perClass]) => {
+                  const { epsOfFraction, merged, sortedByClass } = await import("/decide.js");
+                  const columns = { label, epsStar: epsStar.map((value) => value ?? Infinity) };
+                  const sorted = sortedByClass(columns, 4);
+                  return Array.from(epsOfFraction(sorted, () => merged(sorted), drop, perClass));
+                }""",
+                [labels.tolist(), [x if np.isfinite(x) else None for x in eps_star.tolist()], drop, per_class],
+            )
+            assert found == [expected[index] for index in range(4)]
+
+
+def test_accuracies_of_runs_are_drawn(kept: Path, made: Path, serve: Callable[..., Server], page: Any) -> None:
+    runs_dir = made.parent / "runs"  # has the run that the filter's network was trained in: on everything
+    full = json.loads(next(runs_dir.glob("*/summary.json")).read_text())
+    run = Run(**(described("digits").model_dump(mode="json") | {"filter": str(kept)}))
+    filtered = train(run, runs_dir=runs_dir, quiet=True)
+    tab = Tab(page, serve(kept, runs_dir=runs_dir).url)
+    page.wait_for_selector("#tab-accuracy:visible")
+    page.click("#tab-accuracy")
+    tab.settled()
+    told = page.get_attribute("#accuracy-panel svg", "aria-label")
+    for name, summary in (("this filter", filtered), ("full", full)):
+        assert f"{name}: batch 16 {100 * summary['test_accuracy']:.2f} %" in told
+    assert page.locator("#accuracy-panel circle").count() == 2
+    assert page.complaints.errors == []

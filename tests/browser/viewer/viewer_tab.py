@@ -46,7 +46,9 @@ class Library:
 # notices go after some seconds: what was told is gathered as it comes
 GATHER_NOTICES = """() => {
   globalThis.told = [];
-  const gather = (changes) => changes.forEach((change) => change.addedNodes.forEach((node) => told.push(node.textContent)));
+  const gather = (changes) => {
+    for (const { addedNodes } of changes) for (const node of addedNodes) told.push(node.textContent);
+  };
   new MutationObserver(gather).observe(document.getElementById("notices"), { childList: true });
 }"""
 
@@ -84,7 +86,10 @@ class Tab:
         """Kept and dropped as the list of classes has them: of all, then class by class."""
         rows = self.page.eval_on_selector_all(
             ".class-row",
-            "rows => rows.map(row => [row.dataset.class, ...[...row.querySelectorAll('.number')].map(n => n.innerText)])",
+            """rows => rows.map((row) => {
+              const numbers = [...row.querySelectorAll(".number")];
+              return [row.dataset.class, ...numbers.map((number) => number.innerText)];
+            })""",
         )
         rows.sort(key=lambda row: int(row[0]))
         return [(int(kept.replace(",", "")), int(dropped.replace(",", ""))) for _, kept, dropped, _ in rows]
@@ -111,7 +116,7 @@ class Tab:
         places = self.page.evaluate(
             "d => Array.from({length: viewer.documents[d].samples}, (_, i) => viewer.maps[d].pixelOf(i))", document
         )
-        return np.array(places) + [box["x"], box["y"]]
+        return np.array(places) + np.array([box["x"], box["y"]])
 
     def wait_told(self, words: str) -> str:
         """The notice with these words, when it has come."""
