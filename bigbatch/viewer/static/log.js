@@ -24,7 +24,7 @@ export class Log {
     at("log-panel").replaceChildren(rows.length ? make("ol.log", {}, ...rows) : make("p.hint", {}, EMPTY));
   }
 
-  row({ at: when, action, count: samples, reason, undone }) {
+  row({ at: when, action, count: samples, reason, undone, in_source: inSource }) {
     const time = new Date(when);
     const words = `${DONE[action]} ${count(samples)} ${samples === 1 ? "sample" : "samples"}`;
     return make(
@@ -32,6 +32,7 @@ export class Log {
       { className: undone ? "undone" : "", data: { action } },
       make("b", {}, words),
       undone ? " (undone)" : "",
+      inSource ? " (in the file)" : "",
       make("time", { dateTime: when, title: time.toString() }, time.toLocaleTimeString("en-GB")),
       reason ? make("q", {}, reason) : ""
     );

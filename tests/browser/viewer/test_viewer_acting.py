@@ -160,6 +160,7 @@ def test_what_is_exported_is_what_is_seen(
     made = next(path for path in kept.parent.rglob("kept-1.npz"))
     assert str(made.parent) in told
     assert (filters.load(made).mask.numpy() == ~dropped).all()
+    assert (filters.rebuild(made).mask.numpy() == ~dropped).all()
 
     with page.expect_download() as download:
         export("csv")

@@ -230,6 +230,29 @@ def test_the_map_moves_zooms_and_fits(open_tab: Callable[..., Tab], page: Any) -
     assert tab.pixels() == pytest.approx(fitted)
 
 
+def test_two_fingers_zoom_and_one_taps(open_tab: Callable[..., Tab], page: Any) -> None:
+    tab = open_tab()
+    fitted = tab.pixels()
+    fingers = page.context.new_cdp_session(page)
+
+    def touch(kind: str, *places: tuple[float, float]) -> None:
+        points = [{"x": x, "y": y, "id": finger} for finger, (x, y) in enumerate(places)]
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    touch("touchStart", (580, 400), (640, 400))
+    for apart in range(30, 61, 5):
+        touch("touchMove", (610 - apart, 400), (610 + apart, 400))
+    touch("touchEnd")
+    page.wait_for_function("() => viewer.maps[0].viewport.zoom > 1.9")
+    middle = np.array([610, 400])
+    assert tab.pixels() == pytest.approx(middle + 2 * (fitted - middle), abs=3)
+    places = tab.pixels()
+    sample = int(np.abs(places - middle).sum(1).argmin())
+    touch("touchStart", tuple(places[sample]))
+    touch("touchEnd")
+    page.wait_for_function("sample => viewer.focus === sample", arg=sample)
+
+
 def test_clusters_have_colours_when_asked_for(open_tab: Callable[..., Tab], library: Library, page: Any) -> None:
     tab = open_tab()
     with page.expect_response(lambda answer: answer.url.endswith("/clusters")):
