@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from bigbatch import batchnorm, keyed, optim, parts
 from bigbatch.advice.data import OnDevice, gathered
 from bigbatch.errors import Problem
-from bigbatch.probes._data import Subject
+from bigbatch.probes._data import Subject, Tensors
 from bigbatch.probes._objective import Loss, trainable
 from bigbatch.probes._untouched import moved, untouched
 from bigbatch.schedules import Baseline
@@ -148,6 +148,7 @@ class ModuleLearner(Learner):
         self.device = next(own.parameters()).device
         samples, note = gathered(data)
         self.notes += note
+        self._in_memory = isinstance(samples, Tensors)  # a Dataset may wait for files
         self.subject = Subject(own, loss, OnDevice(samples, self.device), seed)
         self.data_cap = self.samples_per_epoch = len(samples)
         if not 1 <= batch <= self.data_cap:
@@ -161,6 +162,10 @@ class ModuleLearner(Learner):
         self.total_samples = None if epochs is None else epochs * self.samples_per_epoch
         self._epoch = self._offset = 0
         self._check_loss()
+
+    @property
+    def counts_cpu_seconds(self) -> bool:
+        return super().counts_cpu_seconds and self._in_memory
 
     def rate(self) -> float:
         ramp = (self.samples + self.now / 2) / self.samples_per_epoch

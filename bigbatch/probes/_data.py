@@ -25,7 +25,9 @@ class Data(Protocol):
         """Inputs and targets of some samples, where the model is."""
 
 
-class _Tensors:
+class Tensors:
+    """Samples in memory."""
+
     def __init__(self, inputs: Any, targets: Any) -> None:
         self.inputs, self.targets = inputs, targets
 
@@ -55,7 +57,7 @@ def as_data(data: Any) -> Data:
     if hasattr(data, "fetch"):
         return data
     if isinstance(data, tuple) and len(data) == 2:
-        return _Tensors(*data)
+        return Tensors(*data)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Tensor):
         return _MapStyle(data)
     raise Problem(f"{type(data).__name__} is no data to probe with: give (inputs, targets), or a map-style Dataset")
