@@ -116,7 +116,7 @@ class Sweep:
     def rows(self) -> list[Row]:
         """What became of each point, read from the runs' folders now."""
         if self.asked.search:
-            from bigbatch.sweeps.search import rows_of_trials
+            from bigbatch.sweeps.trials import rows_of_trials
 
             return rows_of_trials(self)
         claims = Claims(self.folder / "work")
@@ -143,7 +143,7 @@ class Sweep:
         found = answers(table, baseline_batch)
         if self.asked.search is None:
             return found
-        from bigbatch.sweeps.search import sentences
+        from bigbatch.sweeps.trials import sentences
 
         return found.model_copy(
             update={"edges": (), "notes": tuple(sentences(table, self.asked.search, self.points()))}
