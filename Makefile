@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-realdata test-slow bench-optim format clean
+.PHONY: demo test test-browser test-realdata test-slow bench-optim format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -16,6 +16,10 @@ test: .venv/installed-dev
 
 test-realdata: .venv/installed-dev
 	$(BIN)/python -m pytest -m "realdata and not slow"
+
+# needs a Chromium on the machine (Debian: apt-get install chromium)
+test-browser: .venv/installed-dev
+	$(BIN)/python -m pytest -m browser
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
@@ -40,7 +44,7 @@ clean:
 	touch $@
 
 .venv/installed: .venv/torch pyproject.toml
-	$(PIP) --editable .
+	$(PIP) --editable '.[filter,plot]'
 	touch $@
 
 .venv/installed-dev: .venv/torch pyproject.toml
