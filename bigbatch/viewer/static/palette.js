@@ -1,5 +1,5 @@
 // Colours. The ten of classes were searched for so that any two differ for people with and without each kind of
-// colour blindness (Machado et al. 2009), stand out on both backgrounds, and from the black or grey of noise.
+// colour blindness (Machado et al. 2009), and from noise and background of both themes: docs/viewer.md has distances.
 
 const CLASS_COLOURS = [
   "#3842ca", "#f3a022", "#3b975b", "#dc5900", "#21a1f8", "#a73f6a", "#7fd088", "#7d6fb9", "#79531a", "#ccafe7",
@@ -10,7 +10,7 @@ const LIGHTNESS_OF_ROUND = [0, -0.28, 0.34, -0.14, 0.18];
 // `lift` brings colours nearer to white where the background is dark; style.css does the same to swatches
 const THEMES = {
   light: { background: "#ffffff", ink: "#111418", noise: "#101215", noiseGrey: "#9aa0a8", faded: 0.76, lift: 0 },
-  dark: { background: "#12151a", ink: "#e9ecf1", noise: "#f4f5f7", noiseGrey: "#7d848f", faded: 0.74, lift: 0.2 },
+  dark: { background: "#12151a", ink: "#e9ecf1", noise: "#f4f5f7", noiseGrey: "#4a4d53", faded: 0.74, lift: 0.1 },
 };
 
 export function themeColours(theme) {
