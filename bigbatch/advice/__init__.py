@@ -10,6 +10,7 @@ several batches are timed. Nothing of the model, its gradients or the random num
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -110,8 +111,8 @@ def _advised(
     verify: bool,
     quiet: bool,
 ) -> Advice:
-    if not seconds > 0:
-        raise Problem(f"{seconds} seconds are no time to measure in: give a number above 0, like 60")
+    if not 0 < seconds < math.inf:
+        raise Problem(f"{seconds} seconds are no time to measure in: give a finite number above 0, like 60")
     if steps is not None and steps < 1:
         raise Problem(f"{steps} steps train nothing: give 1 or more, or leave it out")
     if batches is not None:

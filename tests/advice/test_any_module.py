@@ -220,6 +220,7 @@ def summed(outputs, targets):
         ({"optimizer": "lasr"}, "no optimizer called 'lasr'; did you mean 'lars'"),
         ({"optimizer": 5}, "neither a name nor a class"),
         ({"seconds": 0.0}, "no time to measure in"),
+        ({"seconds": float("inf")}, "inf seconds are no time to measure in: give a finite number"),
         ({"steps": 0}, "0 steps train nothing"),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
