@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import json
@@ -18,6 +19,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 MOST_BODY_BYTES = 8 << 20
+_MOST_IGNORED_BYTES = 256 << 20
+_SECONDS_OF_PATIENCE = 5.0
 _KEY_BYTES = 32
 _TOO_LARGE = 413
 _CONTENT_POLICY = "default-src 'self'; img-src 'self' blob: data:; style-src 'self'"
@@ -76,13 +79,21 @@ class Guard:
         if scope["type"] != "http":
             return  # no websockets here
 
+        too_large = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal too_large
             if message["type"] == "http.response.start":
+                too_large = message["status"] == _TOO_LARGE
                 given = message.get("headers", [])
                 kept = [] if any(name == b"cache-control" for name, _ in given) else [(b"cache-control", b"no-store")]
-                # hang up on who says too much: what is still on its way is not read
-                hang_up = [(b"connection", b"close")] if message["status"] == _TOO_LARGE else []
+                hang_up = [(b"connection", b"close")] if too_large else []
                 message["headers"] = [*given, *kept, *hang_up, *self.headers]
+            elif too_large:
+                # whoever is hung up on while talking may never read the answer
+                await send({**message, "more_body": True})
+                await _let_finish(receive)
+                message = {"type": "http.response.body"}
             await send(message)
 
         refusal = self._refusal(scope)
@@ -130,6 +141,20 @@ def _limited(receive: Receive) -> Receive:
         return message
 
     return counting_receive
+
+
+async def _let_finish(receive: Receive) -> None:
+    """Forget what is still on its way, as far as patience goes."""
+    ignored_bytes = 0
+    try:
+        async with asyncio.timeout(_SECONDS_OF_PATIENCE):
+            while ignored_bytes < _MOST_IGNORED_BYTES:
+                message = await receive()
+                ignored_bytes += len(message.get("body", b""))
+                if not message.get("more_body"):  # all is said, or the other side has gone
+                    return
+    except TimeoutError:
+        pass
 
 
 def _too_large() -> str:

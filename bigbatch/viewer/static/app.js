@@ -172,7 +172,7 @@ export class App {
       try {
         const { revision } = await this.api.post(`${document.id}/settings`, document.settingsAsJson());
         document.unsaved = null;
-        await this.advance(document, revision);
+        await this.advance(document, revision, { settings: false });
       } catch (problem) {
         document.unsaved = problem.message;
         throw problem;
@@ -244,18 +244,19 @@ export class App {
   }
 
   /** Our own write made `revision`. Where it is not the next one, somebody else has written in between. */
-  async advance(document, revision) {
+  async advance(document, revision, { settings = true } = {}) {
     const alone = revision === document.revision + 1;
     document.revision = revision;
-    if (!alone) await this.refresh(document, { settings: false });
+    const ownToSend = document.saveWaits || document.unsaved !== null;
+    if (!alone) await this.refresh(document, { settings: settings && !ownToSend });
   }
 
   /** Fetch what another tab may have changed. */
   async refresh(document, { settings = true } = {}) {
     const { documents } = await this.api.get("documents");
     const about = documents.find((entry) => entry.id === document.id);
-    document.revision = about.revision;
     if (settings) {
+      document.revision = about.revision; // else left behind, so that settings newer than our own are heard of
       const changed = readSettings(about.settings);
       if (changed.min_samples !== document.settings.min_samples) {
         document.setEpsStar(await document.fetchEpsStar(changed.min_samples));

@@ -62,8 +62,8 @@ export class Card {
     if (this.large?.dataset.sample !== String(sample)) {
       this.large = make("canvas.large", { ariaLabel: `Image of sample ${sample}` });
       this.large.setAttribute("role", "img");
-      this.pictures.draw(sample, this.large);
     }
+    if (!this.large.dataset.drawn) this.pictures.draw(sample, this.large);
     return this.large;
   }
 

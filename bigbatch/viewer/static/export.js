@@ -65,12 +65,12 @@ export class Export {
   async write({ kind, name }) {
     const { app } = this;
     const { document } = app;
+    await document.pending; // what was changed a moment ago is part of it
     if (document.unsaved !== null) {
       app.notices.tell(`What is on the screen is not saved (${document.unsaved}): change it, then export.`, "problem");
       return;
     }
     app.notices.tell(`${name}: writing …`);
-    await document.pending; // what was changed a moment ago is part of it
     try {
       const { files, folder } = await app.api.post(`${document.id}/export`, { kind });
       app.notices.tell(`${name}: ${files.join(", ")} in ${folder}`);

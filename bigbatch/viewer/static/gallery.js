@@ -175,6 +175,8 @@ export class Gallery {
     element.classList.toggle("focus", sample === app.focus);
     element.dataset.override = { "-1": "none", 0: "drop", 1: "keep" }[document.override[sample]];
     say(cell.words, this.wordsOf(sample));
+    // a picture that could not be fetched is asked for again
+    if (this.pictures.any && cell.canvas.dataset.drawn !== String(sample)) this.pictures.draw(sample, cell.canvas);
     if (cell.sample === sample && cell.of === document) return;
     Object.assign(cell, { sample, of: document });
     element.id = `sample-${sample}`;
@@ -182,8 +184,7 @@ export class Gallery {
     const name = document.classes[document.label[sample]];
     element.setAttribute("aria-label", `sample ${sample}, ${name}, eps* ${short(document.epsStar[sample])}`);
     element.style.setProperty("--class", classColour(document.label[sample]));
-    if (this.pictures.any) this.pictures.draw(sample, cell.canvas);
-    else say(cell.canvas, name);
+    if (!this.pictures.any) say(cell.canvas, name);
   }
 
   wordsOf(sample) {

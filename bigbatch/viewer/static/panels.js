@@ -100,7 +100,10 @@ export class SelectionBar {
   render() {
     const { selectedCount, selected, document } = this.app;
     at("selection").hidden = selectedCount === 0;
-    if (!selectedCount) return;
+    if (!selectedCount) {
+      at("reason").value = ""; // nobody sees it any more, so it is no reason for what comes next
+      return;
+    }
     let dropped = 0;
     for (let i = 0; i < selected.length; i++) dropped += selected[i] & document.dropped[i];
     say(at("selection-count"), `${count(selectedCount)} selected, ${count(dropped)} dropped`);

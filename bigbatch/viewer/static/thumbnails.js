@@ -19,6 +19,7 @@ export class Thumbnails {
   /** Draw a sample into a canvas now or when its picture is here, unless the canvas has another sample by then. */
   async draw(sample, canvas) {
     canvas.dataset.sample = String(sample);
+    if (canvas.dataset.drawn !== canvas.dataset.sample) blank(canvas); // never one sample's picture under another's name
     const { width, height, per_page: perPage, across, pages } = this.layout;
     const single = pages > MOST_PAGES_HELD;
     const place = sample % perPage;
@@ -29,6 +30,7 @@ export class Thumbnails {
     canvas.width = w;
     canvas.height = h;
     canvas.getContext("2d").drawImage(picture, x, y, w, h, 0, 0, w, h);
+    canvas.dataset.drawn = String(sample);
   }
 
   /** Fetched once, the longest unused is let go. */
@@ -47,4 +49,9 @@ export class Thumbnails {
     made.catch(() => this.held.delete(key)); // asked for again next time
     return made;
   }
+}
+
+function blank(canvas) {
+  canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+  delete canvas.dataset.drawn;
 }

@@ -123,6 +123,21 @@ def test_overrides_win_are_logged_undone_done_again_and_kept(
     assert page.locator(".log li").count() == 2
 
 
+def test_a_reason_goes_with_its_selection(open_tab: Callable[..., Tab], page: Any) -> None:
+    tab = open_tab()
+    press = page.keyboard.press
+    press("n")
+    press("x")
+    page.fill("#reason", "smudged")
+    press("Escape")
+    press("d")
+    press("Escape")  # the selection is gone, and its reason with it
+    press("n")
+    press("k")
+    tab.settled()
+    assert page.evaluate("() => viewer.document.log.entries.map((entry) => entry.reason)") == ["smudged", ""]
+
+
 def test_the_gallery_keeps_and_drops_with_its_buttons(
     open_tab: Callable[..., Tab], library: Library, page: Any
 ) -> None:

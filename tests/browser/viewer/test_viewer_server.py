@@ -89,6 +89,51 @@ def test_a_second_tab_sees_what_the_first_one_does(open_tab: Callable[..., Tab],
     first.wait_told("Another tab")
 
 
+def test_an_override_hears_of_settings_that_another_tab_has_made_before_it(
+    open_tab: Callable[..., Tab], page: Any
+) -> None:
+    first = open_tab()
+    second_page = page.context.new_page()
+    second_page.route("**/api/changes*", lambda route: None)  # news come too late
+    second = Tab(second_page, page.url + "#")
+    first.type_number("#drop-number", 30)
+    second_page.keyboard.press("n")
+    sample = second.focus()
+    second_page.keyboard.press("k")
+    second.settled()
+    page.wait_for_function("sample => viewer.document.override[sample] === 1", arg=sample)
+    first.settled()
+    assert second_page.evaluate("() => viewer.document.settings.drop") == 0.3
+    assert first.counts() == second.counts()
+
+
+def test_no_sample_has_the_picture_of_another(kept: Path, page: Any, process: Callable[..., Process]) -> None:
+    server = process()
+    tab = Tab(page, server.address)
+    page.wait_for_selector(".cell canvas[data-drawn]")
+    drawn = "cells => cells.map((cell) => [cell.dataset.sample, cell.querySelector('canvas').dataset.drawn ?? null])"
+    server.kill()
+    page.wait_for_selector("#banner:visible")
+    # as in a large dataset: the pages of the atlas that are needed now are not here yet
+    page.evaluate("() => viewer.panels.find((panel) => panel.cells).pictures.held.clear()")
+    before = page.eval_on_selector(".cell canvas", "canvas => canvas.toDataURL()")
+    page.select_option("#gallery-sort", "sample")
+    tab.settled()
+    found = page.eval_on_selector_all(".cell:not([hidden])", drawn)
+    assert found
+    assert all(shown in (None, sample) for sample, shown in found)
+    assert page.eval_on_selector(".cell canvas", "canvas => canvas.toDataURL()") != before
+
+    server = process(server.port)
+    page.wait_for_selector("#banner:has-text('started again')")
+    Tab(page.context.new_page(), server.address)
+    page.wait_for_selector("#banner", state="hidden")
+    page.wait_for_function(
+        """() => [...document.querySelectorAll(".cell:not([hidden])")].every(
+             (cell) => cell.querySelector("canvas").dataset.drawn === cell.dataset.sample)"""
+    )
+
+
 def test_a_killed_server_loses_nothing(
     kept: Path, library: Library, page: Any, process: Callable[..., Process]
 ) -> None:
