@@ -12,7 +12,7 @@ import torch
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.filters._decide import eps_star
-from bigbatch.filters._manifest import Saved, with_overrides
+from bigbatch.filters._manifest import Saved, refuse_other_format, with_overrides
 from bigbatch.filters._size import refuse_empty_classes
 from bigbatch.filters.network import Config, decided, refuse_small_classes
 
@@ -50,6 +50,7 @@ def _config(saved: Saved, settings: dict[str, Any]) -> Config:
         raise Problem(
             f"filter file {saved.path} {maker}, so there is no radius to choose: give a result of the filter 'network'"
         )
+    refuse_other_format(saved.path, saved.manifest)
     unknown = sorted(set(settings) - set(SETTINGS))
     if unknown:
         raise Problem(f"'{unknown[0]}' changes the map, which is made already: change one of {', '.join(SETTINGS)}")

@@ -108,6 +108,9 @@ def compare(
     paths = [Path(path) for path in results]
     if len(paths) < 2:
         raise Problem(f"a comparison needs two results or more, got {len(paths)}: give several kept.npz")
+    twice = [path for number, path in enumerate(paths) if path in paths[:number]]
+    if twice:
+        raise Problem(f"{twice[0]} is given twice: name each result once")
     if seeds < 1:
         raise Problem(f"--seeds {seeds} makes no sense: use 1 or more")
     rows = _compare.rows(paths)

@@ -126,11 +126,18 @@ def counts(mask: Tensor, labels: Tensor, classes: Iterable[str]) -> dict[str, An
     return {"kept": int(mask.sum()), "dropped": int((~mask).sum()), "by_class": by_class}
 
 
+def refuse_other_format(path: Path | str, manifest: Any) -> None:
+    """An early version's result can be trained on, but lacks what it takes to make or decide it again."""
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
+
+
 def save(path: Path | str, result: Saved) -> Saved:
     """Write a result and its readable copy, each under a temporary name: nobody finds half of one."""
     path = Path(path)
     if path.suffix != ".npz":
         raise Problem(f"the result {path} has to end in .npz: name it {path.with_suffix('.npz')}")
+    refuse_other_format(result.path, result.manifest)
     from_here = os.path.relpath(result.manifest["working_folder"], path.absolute().parent)
     manifest = result.manifest | {"working_folder_from_here": from_here}
     text = json.dumps(manifest, indent=2, allow_nan=False)
@@ -169,6 +176,7 @@ def override(saved: Saved, samples: Iterable[int], *, keep: bool | None, reason:
     """A person's word over the filter's (None: the filter's own again), written into the file and its history."""
     if not saved.manifest:
         raise Problem(f"filter file {saved.path} has no manifest to note an override in: make it again")
+    refuse_other_format(saved.path, saved.manifest)
     chosen = sorted({int(sample) for sample in samples})
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
         raise Problem(f"samples are numbered 0 to {len(saved.mask) - 1}, got {chosen[0]} to {chosen[-1]}: check them")

@@ -17,7 +17,7 @@ from bigbatch.errors import Problem
 from bigbatch.filters import _cache
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._library import version
-from bigbatch.filters._manifest import FORMAT, keep, load, masks_used, replayed
+from bigbatch.filters._manifest import keep, load, masks_used, refuse_other_format, replayed
 
 _PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options that may name a file or a folder
 
@@ -63,8 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
-    if manifest.get("format") != FORMAT:
-        raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
+    refuse_other_format(path, manifest)
     return manifest
 
 

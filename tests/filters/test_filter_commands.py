@@ -110,6 +110,8 @@ def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(
     assert "dropped by both / by either" in printed
     with pytest.raises(Problem, match="needs two results or more, got 1"):
         compare(paths[:1])
+    with pytest.raises(Problem, match=r"full\.npz is given twice: name each result once"):
+        compare([*paths, paths[2]], recipe=recipe)
 
 
 def test_filters_of_unlike_datasets_are_not_compared(tmp_path):

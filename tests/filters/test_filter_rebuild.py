@@ -6,6 +6,8 @@ import importlib
 import json
 import shutil
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import filter_parts
 import numpy as np
@@ -14,7 +16,7 @@ import torch
 from torch import nn
 
 from bigbatch.errors import Problem
-from bigbatch.filters import load, rebuild
+from bigbatch.filters import decide_again, load, override, rebuild, save
 from bigbatch.filters._commands import filter_dataset
 from bigbatch.filters._module_hash import hash_of_module
 
@@ -72,6 +74,23 @@ def test_another_mask_than_the_recorded_one_is_refused(made, tmp_path):
     (tmp_path / "out/other.json").write_text(json.dumps(manifest))
     with pytest.raises(Problem, match=r"cannot be made again bit for bit here \(numpy .* for 0\.1\): make"):
         rebuild("out/other.json")
+
+
+def test_a_result_of_an_earlier_format_is_refused_in_one_sentence(made):
+    """It has no `points`: deciding it again would take the first two of many dimensions for all of them."""
+    manifest = {name: value for name, value in made.manifest.items() if name != "working_folder"} | {"format": 1}
+    arrays = {name: array for name, array in made.arrays.items() if name != "points"}
+    old = replace(made, manifest=manifest, arrays=arrays)
+    for again in (
+        lambda: decide_again(old, min_samples=7),
+        lambda: override(old, [0], keep=True, reason="seen"),
+        lambda: save("out/again.npz", old),
+    ):
+        with pytest.raises(Problem, match=r"out/kept\.npz has no manifest of format 2: make the result again"):
+            again()
+    Path("out/list.json").write_text("[1]")
+    with pytest.raises(Problem, match=r"out/list\.json has no manifest of format 2"):
+        rebuild("out/list.json")
 
 
 # -- what makes two networks unlike
