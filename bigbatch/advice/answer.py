@@ -26,6 +26,7 @@ class Advice:
 
     of: str
     batch: int
+    share_of_best: float  # of the goodput at the peak, within what was timed and what there is room for
     optimum: float | None  # None: without end
     interval: list[float | None]
     grade: Grade
@@ -88,7 +89,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
     )
     best = known.best()
     timed = found.times.batches[0], found.times.batches[-1]
-    batch, limited_by = _limited(learner, best, found.memory.cap, timed[0])
+    batch, limited_by = _limited(learner, known, found.memory.cap, timed[0])
     grade, reasons = graded(
         interval=known.best_interval(),
         only_lower_bound=known.only_lower_bound,
@@ -106,6 +107,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
     return Advice(
         of=learner.of,
         batch=batch,
+        share_of_best=known.goodput(batch)["value"] / known.peak(),
         optimum=best if np.isfinite(best) else None,
         interval=known.best_interval(),
         grade=grade,
@@ -129,6 +131,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
             "misfit": found.times.misfit,
             "spread": found.times.spread,
             "unit": "CPU seconds of one thread" if learner.counts_cpu_seconds else "seconds",
+            "micro_batch": learner.micro_batch,
         },
         noise=found.noise.about(),
         memory={**asdict(found.memory), "limits": "the batch" if learner.in_one_piece else "a micro-batch"},
@@ -141,24 +144,36 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
         prior=preferred_batch(),
         verified=None,
         about=_about(learner, found),
-        warnings=[*found.warnings, *learner.notes, *_warnings(known, limited_by, timed[0])],
+        warnings=[*found.warnings, *learner.notes, *_warnings(learner, known, batch, limited_by, timed[0])],
     )
 
 
 def _drift(found: Measured) -> float | None:
-    """The noise scale over what it was at the last look before; None where that look could not tell."""
-    before = [row for row in found.over_training[:-1] if row["estimate"] is not None and row["interval"][1] is not None]
-    return found.noise.used / before[-1]["estimate"] if before else None
+    """The noise scale over what it was at the last look before, which may have seen its lower end only: then one is
+    where it can be no more than that. None where that look could not tell."""
+    before = [row for row in found.over_training[:-1] if row["interval"] and row["interval"][0] is not None]
+    if not before:
+        return None
+    low, high = before[-1]["interval"]
+    if high is None:
+        upper = found.noise.interval[1]
+        return found.noise.used / low if upper is not None and upper < low else 1.0
+    return found.noise.used / before[-1]["estimate"]
 
 
-def _limited(learner: Learner, best: float, memory_cap: int | None, smallest_timed: int) -> tuple[int, str | None]:
+def _limited(learner: Learner, known: Known, memory_cap: int | None, smallest_timed: int) -> tuple[int, str | None]:
     """The batch to advise, and what kept it from being the best. Micro-batches lift memory's limit; the data's stays.
-    Below the smallest batch that was timed a line says nothing: there the fixed cost is all."""
+    Below the smallest batch that was timed a line says nothing: there the fixed cost is all. A batch that is no
+    faster than the present one is no advice."""
+    best = known.best()
     cap, by = learner.data_cap, "data"
     if learner.in_one_piece and memory_cap is not None and memory_cap < cap:
         cap, by = memory_cap, "memory"
     limited_by = by if best > cap else "times" if best < smallest_timed else None
-    return rounded(best, smallest_timed, cap), limited_by
+    batch = rounded(best, smallest_timed, cap)
+    if learner.now <= cap and known.goodput(batch)["value"] <= 1:
+        return learner.now, limited_by if limited_by != "times" else None
+    return batch, limited_by
 
 
 def _curve(known: Known, batch: int, timed: tuple[int, int]) -> list[int]:
@@ -168,7 +183,7 @@ def _curve(known: Known, batch: int, timed: tuple[int, int]) -> list[int]:
     return sorted({int(size) for size in sizes} | {batch, known.now})
 
 
-def _warnings(known: Known, limited_by: str | None, smallest_timed: int) -> list[str]:
+def _warnings(learner: Learner, known: Known, batch: int, limited_by: str | None, smallest_timed: int) -> list[str]:
     found = []
     if known.only_lower_bound:
         found.append(
@@ -183,7 +198,12 @@ def _warnings(known: Known, limited_by: str | None, smallest_timed: int) -> list
             f"cost here, and batches save no time; --batches times smaller ones"
         )
     elif limited_by:
-        found.append(f"the best batch is beyond what {limited_by} allows, and was cut down to that")
+        found.append(f"the best batch is beyond what {limited_by} allows: {batch:,} is what fits of it")
+    if learner.piece is not None and batch < learner.piece:
+        found.append(
+            f"BatchNorm normalises over {learner.piece} samples now; a batch of {batch:,} leaves it that many, "
+            "which may cost accuracy"
+        )
     return found
 
 

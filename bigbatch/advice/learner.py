@@ -34,6 +34,7 @@ class Learner:
     data_cap: int  # the largest batch that there are samples for
     piece: int | None  # how many samples BatchNorm normalises over; None: no BatchNorm, any piece will do
     in_one_piece: bool  # a batch is run as a whole, so that memory limits it
+    micro_batch: int | None = None  # what larger batches are cut into; None where they are not
     baseline: Baseline
     warmup_epochs: float  # at the present batch
     samples_per_epoch: int

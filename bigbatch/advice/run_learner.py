@@ -50,6 +50,7 @@ class RunLearner(Learner):
         self._fastest_micro_batch: int | None = None
         self._has_batchnorm = bool(batchnorm.layers(self.model))
         self.piece = self._micro_batch(self.now) if self._has_batchnorm else None
+        self.micro_batch = self._micro_batch(self.now)
         self.baseline = rates.baseline_of(self.run, self.now)
         self.warmup_epochs = rates.warmup_epochs(self.run, self.now)
         self.total_epochs = self.standing.clock.total_epochs(self.now)
@@ -74,9 +75,14 @@ class RunLearner(Learner):
     def find_micro_batch(self, largest_batch: int) -> None:
         """As `micro_batch=auto` does for a training; BatchNorm's groups and what the run says are left alone."""
         if not self._has_batchnorm and self.run.micro_batch == "auto":
-            gradient = self.standing.gradient
-            seconds_for = partial(gradient.seconds_for, global_batch=self.now)
-            self._fastest_micro_batch = micro_batch.choose(largest_batch, seconds_for)
+            self._fastest_micro_batch = micro_batch.choose(largest_batch, self._seconds_for)
+            self.micro_batch = self._fastest_micro_batch
+
+    def _seconds_for(self, count: int) -> float:
+        """By the clock that steps are timed with: another one might prefer another micro-batch."""
+        started = self.clock()
+        self.standing.gradient.seconds_for(count, self.now)
+        return self.clock() - started
 
     def close(self) -> None:
         self.standing.close()

@@ -28,6 +28,7 @@ def show(advice: Advice) -> None:
     )
     facts = _table()
     facts.add_row("best time at B*", f"{words.number(advice.optimum)} (90 %: {words.span(advice.interval)})")
+    facts.add_row("", words.near_best(advice))
     facts.add_row("noise scale φ", words.noise_scale(advice))
     facts.add_row("memory, data", f"{words.memory_cap(advice)}; {advice.data_cap:,} samples in all")
     facts.add_row("a step takes", words.step_time(advice))

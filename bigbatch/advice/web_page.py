@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bigbatch.advice import words
 from bigbatch.figures import Chart
 from bigbatch.page import Page
@@ -37,6 +39,7 @@ def page(advice: Advice) -> Page:
     )
     made.table(["rule", f"rate at {advice.batch:,}", "warm-up"], words.rules(advice))
     made.text(words.prior(advice))
+    made.charts([(_prior(advice), advice.prior["caption"])])
 
     made.heading("The gradient and its noise")
     made.charts([(_noise(advice), _noise_caption(advice)), (_gradient(advice), _gradient_caption(advice))])
@@ -85,6 +88,8 @@ def _goodput(advice: Advice) -> Chart:
 
 def _mark(chart: Chart, advice: Advice) -> None:
     marks = [("now", advice.now), ("B*", advice.optimum), ("φ", advice.noise_scale), ("data", advice.data_cap)]
+    if advice.batch != advice.now:
+        marks.insert(1, ("advised", advice.batch))
     first, last = advice.goodput[0]["batch"], advice.goodput[-1]["batch"]
     for label, value in [*marks, ("memory cap", advice.memory_cap)]:
         if value is not None and first <= value <= last:
@@ -105,7 +110,7 @@ def _goodput_caption(advice: Advice) -> str:
     outside = f" Beyond the right edge: {', '.join(beyond)}." if beyond else ""
     return (
         f"Throughput B/(a + b·B) times efficiency (φ + B₀)/(φ + B), with B₀ the {advice.now:,} of now; it peaks at "
-        f"B* = √(aφ/b).{outside}"
+        f"B* = √(aφ/b). {words.near_best(advice).capitalize()}.{outside}"
     )
 
 
@@ -114,13 +119,29 @@ def _times(advice: Advice) -> Chart:
     chart = Chart("Time of a step", "global batch", "ms", scale=_scale(advice), log_x=True, log_y=True)
     milliseconds = [1000 * seconds for seconds in times["seconds"]]
     chart.points(f"least of {times['rounds']} rounds", times["batches"], milliseconds)
-    line = [1000 * (times["fixed_seconds"] + times["seconds_per_sample"] * batch) for batch in times["batches"]]
-    chart.line("a + b·B", times["batches"], line, markers=False, dashed=True)
+    along = np.geomspace(times["batches"][0], times["batches"][-1], 50).tolist()
+    line = [1000 * (times["fixed_seconds"] + times["seconds_per_sample"] * batch) for batch in along]
+    chart.line("a + b·B", along, line, markers=False, dashed=True)
     return chart
 
 
 def _times_caption(advice: Advice) -> str:
-    return f"{advice.step_times['unit']}. A step takes {words.step_time(advice)}."
+    pieces = advice.step_times["micro_batch"]
+    cut = f" Larger batches are cut into micro-batches of {pieces}." if pieces else ""
+    return f"{advice.step_times['unit']}. A step takes {words.step_time(advice)}.{cut}"
+
+
+def _prior(advice: Advice) -> Chart:
+    chart = Chart(
+        "A paper's accuracy against the batch (not used here)",
+        "global batch",
+        "test accuracy, %",
+        scale=advice.prior["source"],
+        log_x=True,
+    )
+    for series in advice.prior["series"]:
+        chart.line(series["name"], series["batches"], series["accuracies"], dashed=True)
+    return chart
 
 
 # -- the gradient and its noise
@@ -238,7 +259,8 @@ def _footer(advice: Advice) -> list[str]:
         f"{about['warmup_epochs']:.3g}), of which {about['steps_trained_here']:,} were trained for this, at rate "
         f"{about['rate']:.3g}, on {about['device']} with {about['threads']} threads.",
         f"Overhead: {words.duration(sum(seconds.values()))} in all: {spent}.",
-        f"Noise scale from {noise['rows']} batches of {noise['batch']:,} in pieces of {noise['piece']:,}; intervals "
+        f"Noise scale of the {advice.data_cap:,} samples at hand, not of those they were drawn from: from "
+        f"{noise['rows']} batches of {noise['batch']:,} in pieces of {noise['piece']:,}; intervals "
         f"hold {words.percent(about['level'])} of bootstrap draws, of the noise and of the step times together.",
         f"BatchNorm: {norms}. Dropout: {about.get('dropout', 'none in the model')}. Mode: {about['mode']}. Samples are "
         f"taken as they are, not augmented.",

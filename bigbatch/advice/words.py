@@ -47,6 +47,14 @@ def verdict(advice: Advice) -> str:
     return f"use a global batch of {least}{advice.batch:,} ({now}){doubt}"
 
 
+def near_best(advice: Advice) -> str:
+    """How the advised batch stands to B*."""
+    if advice.limited_by:
+        return f"{advice.batch:,} is what {advice.limited_by} leaves of it"
+    kind = "the present batch" if advice.batch == advice.now else "the power of two nearby"
+    return f"{advice.batch:,}, {kind}, has {percent(advice.share_of_best)} of its goodput"
+
+
 def noise_scale(advice: Advice) -> str:
     if advice.only_lower_bound:
         return f"{number(advice.noise_scale)} or more (only a lower bound)"

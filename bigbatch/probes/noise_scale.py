@@ -72,6 +72,8 @@ def noise_scale(
 ) -> dict[str, Any]:
     """φ = trΣ/|G|² where the weights are now, from `batches` batches in micro-batches (default: a quarter) of `data`.
 
+    It is that of `data` itself, which a training on it meets: G is the gradient of all of its samples.
+
     `whole` φ, `noise` trΣ, `signal` |G|², `interval` with `level` confidence, and `layers`: φ of each tensor.
     An upper end of None, `only_lower_bound`: the batches are too small to tell the gradient from its noise, which
     wants global_batch ≳ φ/2. φ of None says that not even its average was positive.
@@ -87,7 +89,11 @@ def noise_scale(
 
 
 def parts_of(small_square: Any, small_inverse: float, large_square: Any, large_inverse: float) -> tuple[Any, Any]:
-    """trΣ and |G|² from E|g|² = |G|² + trΣ/n at two sizes n, given as 1/n (McCandlish et al. 2018, appendix A.1)."""
+    """trΣ and |G|² from E|g|² = |G|² + trΣ/n at two sizes n, given as 1/n (McCandlish et al. 2018, appendix A.1).
+
+    Of n samples drawn without replacement from N, E|g|² = |G|² + trΣ(1/n − 1/N), with G that of the N samples and trΣ
+    their variance over N − 1: given as 1/n − 1/N, the two are exactly those of the data set.
+    """
     noise = (small_square - large_square) / (small_inverse - large_inverse)
     return noise, large_square - noise * large_inverse
 
@@ -221,7 +227,7 @@ def _measured(subject: Subject, global_batch: int, micro_batch: int, config: Con
 
 
 def sampled_parts(subject: Subject, global_batch: int, micro_batch: int, batches: int) -> tuple[Tensor, Tensor]:
-    """[batches, tensors] each: trΣ and |G|² from so many batches of the data. The model is to be `untouched`."""
+    """[batches, tensors] each: trΣ and |G|² of the data set, from so many batches. The model is to be `untouched`."""
     if not 1 <= micro_batch < global_batch:
         raise Problem(
             f"noise_scale compares micro-batches with their batch, but got {micro_batch} and {global_batch}: "
@@ -249,4 +255,5 @@ def _parts_of_batch(subject: Subject, global_batch: int, micro_batch: int, numbe
         for total, added in zip(whole, gradient, strict=True):
             total.add_(added, alpha=piece.count / global_batch)
     small, inverse = torch.stack(squares).mean(dim=0), sum(1 / piece.count for piece in pieces) / len(pieces)
-    return parts_of(small, inverse, squared_norms(whole), 1 / global_batch)
+    all_inverse = 1 / len(subject.data)
+    return parts_of(small, inverse - all_inverse, squared_norms(whole), 1 / global_batch - all_inverse)

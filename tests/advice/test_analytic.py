@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from analytic import DELTA, NOISE_SCALE, STANDSTILL, found_of, half_square, learner_of, regression
+from analytic import DELTA, STANDSTILL, found_of, half_square, learner_of, regression
 
 from bigbatch.advice import advise, noise
 from bigbatch.advice.answer import answered
@@ -16,22 +16,47 @@ from bigbatch.advice.verify import compared
 FIXED, PER_SAMPLE = 3e-3, 62.5e-6  # a/b = 48: B* = √(48 · 33.67) = 40.2
 
 
-def test_noise_scale_and_best_batch_lie_in_their_own_intervals():
-    """90 % intervals: 9 of 10 in the mean, 7 or more with a probability of 99 %."""
-    best = math.sqrt(48 * NOISE_SCALE)
-    in_noise = in_best = 0
-    for seed in range(10):
-        model, data = regression(seed)
-        learner = learner_of(model, data, seed=seed)
-        advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
-        low, high = advice.noise_scale_interval
-        in_noise += low <= NOISE_SCALE <= high
-        low, high = advice.interval
-        in_best += low <= best <= high
-        assert advice.optimum == pytest.approx(math.sqrt(48 * advice.noise_scale))
-        assert advice.batch in (32, 64)
-    assert in_noise >= 7
-    assert in_best == in_noise  # the times are exact, so that only the noise is in doubt
+def noise_scale_of(model, data):
+    """φ of the data set itself, from all of its gradients: what a training on it meets."""
+    x, y = data
+    errors = (x @ model.weight.detach().T).squeeze(1) - y
+    gradients = errors[:, None] * x
+    mean = gradients.mean(dim=0)
+    return float(gradients.var(dim=0).sum() / (mean @ mean))
+
+
+def inside(value, interval):
+    low, high = interval
+    return low <= value <= (math.inf if high is None else high)
+
+
+def test_the_noise_scale_of_a_data_set_lies_in_its_own_interval():
+    """90 % intervals. Taken for batches of an endless population, they held the truth of 4 in 10 such data sets."""
+    held = 0
+    for seed in range(60):
+        model, data = regression(seed, samples=1000, delta=DELTA / 2)
+        found = noise.measured(learner_of(model, data, seed=seed), seconds=60.0)
+        held += inside(noise_scale_of(model, data), found.interval)
+    assert held >= 51  # 85 %
+
+
+def test_the_best_batch_follows_from_the_noise_scale_and_the_times():
+    model, data = regression(0)
+    learner = learner_of(model, data)
+    advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+    assert advice.optimum == pytest.approx(math.sqrt(48 * advice.noise_scale))
+    # the times are exact, so that only the noise is in doubt
+    assert advice.interval == pytest.approx([math.sqrt(48 * end) for end in advice.noise_scale_interval])
+    assert advice.batch in (32, 64)
+
+
+def test_a_batch_that_is_no_faster_than_the_present_one_is_not_advised():
+    model, data = regression(0)
+    best = answered(learner_of(model, data), found_of(learner_of(model, data), FIXED, PER_SAMPLE), Records()).optimum
+    learner = learner_of(model, data, batch=round(best))
+    advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+    assert advice.batch == round(best)
+    assert advice.share_of_best == pytest.approx(1.0, abs=0.01)
 
 
 def test_an_answer_by_hand():
@@ -66,7 +91,9 @@ def test_batches_grow_until_the_noise_scale_is_known():
 
 
 def test_where_the_data_cannot_tell_there_is_only_a_lower_bound_and_it_is_said():
-    model, data = regression(1, samples=400, delta=DELTA / 100)  # φ is about 270,000
+    model, data = regression(1, samples=400)
+    with torch.no_grad():  # where the gradient of all samples is zero, so that φ has no end
+        model.weight.copy_(torch.linalg.lstsq(data[0], data[1][:, None]).solution.T)
     advice = advise(model, half_square, data, batch=16, seconds=2.0, **STANDSTILL)
     assert advice.only_lower_bound
     assert advice.grade == "low"

@@ -110,7 +110,7 @@ def test_the_page_is_whole_and_fetches_nothing(advised, tmp_path):
     path = advised[0].write(tmp_path / "new" / "folder")
     text = path.read_text(encoding="utf-8")
     assert json.loads((path.parent / "advise.json").read_text())["of"] == "Net"
-    assert text.count("<svg") == 6
+    assert text.count("<svg") == 7
     assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*', text) == []
     for heading in (
         "Progress a second",
