@@ -78,6 +78,7 @@ class Chart:
     figure: Figure = field(init=False)
     axes: Axes = field(init=False)
     _series: int = 0
+    _marked: list[float] = field(default_factory=list)  # where verticals are
 
     def __post_init__(self) -> None:
         matplotlib = _matplotlib()
@@ -155,13 +156,15 @@ class Chart:
 
     def vertical(self, x: float, label: str) -> None:
         """A marker across the plot, named at its top."""
+        below_points = 42 * sum(self._near(x, other) for other in self._marked)  # names that would lie on each other
+        self._marked.append(x)
         with _matplotlib().rc_context(_STYLE):
             self.axes.axvline(x, color=FADED, linestyle=":", linewidth=1.2)
             self.axes.annotate(
                 _literal(label),
                 (x, 1),
                 xycoords=("data", "axes fraction"),
-                xytext=(3, -3),
+                xytext=(3, -3 - below_points),
                 textcoords="offset points",
                 va="top",
                 rotation=90,
@@ -169,6 +172,11 @@ class Chart:
                 color="#444444",
             )
         self.rows.append({"series": label, self.x: x})
+
+    def _near(self, x: float, other: float) -> bool:
+        if self.log_x:
+            return abs(math.log2(x / other)) < 0.5
+        return abs(x - other) < 0.05 * max(abs(x), abs(other))
 
     def horizontal(self, y: float, label: str) -> None:
         """A level, like the number of a paper, named at its right end."""

@@ -72,6 +72,14 @@ def test_series_differ_in_colour_and_marker():
     assert len({(line.get_color(), line.get_marker()) for line in chart.axes.lines}) == len(COLOURS)
 
 
+def test_names_of_markers_side_by_side_do_not_lie_on_each_other():
+    chart = Chart("t", "x", "y", log_x=True)
+    for x in (16, 64, 66, 83, 1024):
+        chart.vertical(x, str(x))
+    heights = [text.xyann[1] for text in chart.axes.texts]
+    assert heights == [-3, -3, -45, -87, -3]
+
+
 def test_numbers_on_axes_are_plain():
     assert [plain(value) for value in (8192, 16, 0.25)] == ["8,192", "16", "0.25"]
 

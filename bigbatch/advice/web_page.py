@@ -136,7 +136,7 @@ def _prior(advice: Advice) -> Chart:
         "A paper's accuracy against the batch (not used here)",
         "global batch",
         "test accuracy, %",
-        scale=advice.prior["source"],
+        scale="Gahlot, Yin, Shankar 2020, section IV-B",
         log_x=True,
     )
     for series in advice.prior["series"]:

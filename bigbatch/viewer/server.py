@@ -55,7 +55,7 @@ class Server:
             viewer = app.Viewer(self.documents, self._keys, self._changes, runs_dir, shlex.join(_command()))
             config = uvicorn.Config(
                 app.build(viewer, host, framed=framed),
-                log_level="error",
+                log_level="critical",  # what goes wrong is answered in a sentence; Ctrl-C in an export is no error
                 access_log=False,
                 server_header=False,
                 lifespan="off",
