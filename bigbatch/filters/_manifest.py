@@ -163,7 +163,9 @@ def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
         manifest = json.loads(str(arrays.pop("manifest"))) if "manifest" in arrays else {}
         made_for = str(arrays.pop("dataset_hash", ""))
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a .npy
-        raise Problem(f"filter file {path} cannot be read ({error}): make it again with 'bigbatch filter'") from error
+        # numpy takes what is no .npz for a pickle, and would have it loaded as one
+        reason = "it is no .npz" if "pickle" in str(error) else error
+        raise Problem(f"filter file {path} cannot be read ({reason}): make it again with 'bigbatch filter'") from error
     if dataset is not None and (len(mask) != len(dataset.train) or made_for not in ("", dataset.hash)):
         raise Problem(
             f"filter file {path} was made for another dataset ({len(mask)} samples, hash {made_for[:10]}; "

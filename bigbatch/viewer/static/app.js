@@ -28,6 +28,8 @@ export class App {
     /** what maps and galleries of all documents share */
     this.selected = new Uint8Array(documents[0].samples);
     this.selectedCount = 0;
+    /** why the selection is kept or dropped, as it stands beside it */
+    this.reason = "";
     this.focus = -1;
     this.hover = -1;
     this.classShown = -1;
@@ -107,6 +109,7 @@ export class App {
     if (how === "replace") this.selected.fill(0);
     for (const sample of samples) this.selected[sample] = how === "remove" ? 0 : 1;
     this.selectedCount = this.selected.reduce((sum, bit) => sum + bit, 0);
+    if (this.selectedCount === 0) this.reason = ""; // nobody sees it any more, so it is no reason for what comes next
     this.changed("selection");
   }
 
@@ -193,8 +196,9 @@ export class App {
   }
 
   /** @param {"keep" | "drop" | "reset"} action */
-  override(action, reason, samples = this.targets()) {
+  override(action, samples = this.targets()) {
     const { document } = this;
+    const reason = this.reason.trim();
     if (samples.length === 0) {
       this.notices.tell("Select samples or step to one first: then keep, drop or reset them.");
       return Promise.resolve();

@@ -103,7 +103,7 @@ export class Card {
   }
 
   makeButton(action, title) {
-    const act = () => this.app.override(action, at("reason").value.trim(), [this.sample]);
+    const act = () => this.app.override(action, [this.sample]);
     return make("button", { title, data: { action }, on: { click: act } }, action[0].toUpperCase() + action.slice(1));
   }
 

@@ -199,7 +199,7 @@ export class Gallery {
     const sample = this.sampleOf(event);
     if (sample < 0) return;
     const action = event.target.dataset.action;
-    if (action) this.app.override(action, at("reason").value.trim(), [sample]);
+    if (action) this.app.override(action, [sample]);
     else if (event.shiftKey && this.list.includes(this.app.focus)) this.selectTo(sample);
     else if (event.ctrlKey || event.metaKey) this.app.select([sample], this.app.selected[sample] ? "remove" : "add");
     this.app.setFocus(sample);

@@ -10,7 +10,7 @@ const PAN_STEP = 60;
  */
 export function shortcuts(app, { maps, gallery, exporting, toggleTheme, openTab }) {
   const map = () => maps[app.active];
-  const act = (action) => () => app.override(action, at("reason").value.trim());
+  const act = (action) => () => app.override(action);
   const pan = (dx, dy) => () => map().pan(dx * PAN_STEP, dy * PAN_STEP);
   return [
     { group: "Samples", keys: ["n"], does: "next in the gallery", run: () => gallery.step(1) },

@@ -92,18 +92,17 @@ export class SelectionBar {
   constructor(app) {
     this.app = app;
     for (const button of at("selection").querySelectorAll("[data-action]")) {
-      button.addEventListener("click", () => app.override(button.dataset.action, at("reason").value.trim()));
+      button.addEventListener("click", () => app.override(button.dataset.action));
     }
+    at("reason").addEventListener("input", () => (app.reason = at("reason").value));
     at("selection-clear").addEventListener("click", () => app.select([]));
   }
 
   render() {
     const { selectedCount, selected, document } = this.app;
     at("selection").hidden = selectedCount === 0;
-    if (!selectedCount) {
-      at("reason").value = ""; // nobody sees it any more, so it is no reason for what comes next
-      return;
-    }
+    if (at("reason").value !== this.app.reason) at("reason").value = this.app.reason;
+    if (!selectedCount) return;
     let dropped = 0;
     for (let i = 0; i < selected.length; i++) dropped += selected[i] & document.dropped[i];
     say(at("selection-count"), `${count(selectedCount)} selected, ${count(dropped)} dropped`);
