@@ -26,7 +26,7 @@ class Advice:
 
     of: str
     batch: int
-    share_of_best: float  # of the goodput at the peak, within what was timed and what there is room for
+    share_of_best: float  # of the goodput at B*, or at what is nearest to it of the batches timed and the data
     optimum: float | None  # None: without end
     interval: list[float | None]
     grade: Grade
@@ -89,6 +89,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
     )
     best = known.best()
     timed = found.times.batches[0], found.times.batches[-1]
+    reachable = min(max(best, timed[0]), learner.data_cap)
     batch, limited_by = _limited(learner, known, found.memory.cap, timed[0])
     grade, reasons = graded(
         interval=known.best_interval(),
@@ -107,7 +108,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
     return Advice(
         of=learner.of,
         batch=batch,
-        share_of_best=known.goodput(batch)["value"] / known.peak(),
+        share_of_best=known.goodput(batch)["value"] / known.goodput(reachable)["value"],
         optimum=best if np.isfinite(best) else None,
         interval=known.best_interval(),
         grade=grade,
@@ -149,16 +150,18 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
 
 
 def _drift(found: Measured) -> float | None:
-    """The noise scale over what it was at the last look before, which may have seen its lower end only: then one is
-    where it can be no more than that. None where that look could not tell."""
-    before = [row for row in found.over_training[:-1] if row["interval"] and row["interval"][0] is not None]
+    """The noise scale over what it was at the last look before; None where that look could not tell.
+
+    A look that saw a lower end only is compared with the present upper end: 1 unless that is below it.
+    """
+    before = [row["interval"] + [row["estimate"]] for row in found.over_training[:-1] if row["interval"][0] is not None]
     if not before:
         return None
-    low, high = before[-1]["interval"]
-    if high is None:
-        upper = found.noise.interval[1]
-        return found.noise.used / low if upper is not None and upper < low else 1.0
-    return found.noise.used / before[-1]["estimate"]
+    low, high, estimate = before[-1]
+    if high is not None and estimate is not None:
+        return found.noise.used / estimate
+    upper = found.noise.interval[1]
+    return found.noise.used / low if upper is not None and upper < low else 1.0
 
 
 def _limited(learner: Learner, known: Known, memory_cap: int | None, smallest_timed: int) -> tuple[int, str | None]:

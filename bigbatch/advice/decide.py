@@ -86,17 +86,10 @@ class Known:
     def best(self) -> float:
         return float(optimum(self.noise_scale, self.fixed_seconds, self.seconds_per_sample))
 
-    def peak(self) -> float:
-        """Goodput at B*; at an endless B*, what goodput approaches but for the noise."""
-        best = self.best()
-        if not math.isfinite(best) or best <= 0:
-            best = self.now if best <= 0 else 2.0**40
-        return float(goodput(best, self.now, self.noise_scale, self.fixed_seconds, self.seconds_per_sample))
-
     def best_interval(self) -> list[float | None]:
         return ends(optimum(self.noise_draws, self.fixed_draws, self.per_sample_draws))
 
-    def goodput(self, batch: int) -> dict[str, Any]:
+    def goodput(self, batch: float) -> dict[str, Any]:
         value = goodput(batch, self.now, self.noise_scale, self.fixed_seconds, self.seconds_per_sample)
         drawn = goodput(batch, self.now, self.noise_draws, self.fixed_draws, self.per_sample_draws)
         return {"batch": batch, "value": float(value), "interval": ends(drawn)}
