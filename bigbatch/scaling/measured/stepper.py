@@ -1,0 +1,73 @@
+"""One training step as the training loop takes it: engine, exact gradient of the global batch, optimizer.
+
+Left out is what the loop does around it: the rate, the sum of losses over ranks, the row of metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from bigbatch import datasets, keyed, models, optim
+from bigbatch.batches import Batches, Progress, Split
+from bigbatch.engines import Engine
+from bigbatch.gradient import GlobalGradient
+from bigbatch.position import Position
+from bigbatch.run import Run
+
+MADE_UP = "bigbatch.scaling.measured.made_up:dataset"
+
+
+def run_of(
+    model: Mapping[str, Any],
+    engine: Mapping[str, Any],
+    *,
+    ranks: int,
+    rank_batch: int,
+    sample_shape: tuple[int, ...],
+    classes: int,
+) -> Run:
+    """The run whose steps are taken: one micro-batch a rank, momentum, made-up samples."""
+    global_batch = ranks * rank_batch
+    return Run(
+        name="measured",
+        dataset={"name": MADE_UP, "sample_shape": list(sample_shape), "classes": classes, "samples": global_batch},
+        model=dict(model),
+        global_batch=global_batch,
+        micro_batch=rank_batch,
+        optimizer={"name": "momentum", "lr": 1e-6},  # weights hardly move: the last step is as the first
+        engine=dict(engine),
+        steps=1,
+    )
+
+
+class Stepper:
+    """A run brought to life on one rank, ready to step. `between` is called when the gradient is there."""
+
+    def __init__(self, run: Run, engine: Engine) -> None:
+        self.engine = engine
+        self.global_batch = run.global_batch.global_batch  # type: ignore[attr-defined]
+        self.split = Split(engine.ranks, self.global_batch // engine.ranks)
+        self.batches = Batches(datasets.load(run.dataset), run.seed)
+        keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+        self.model = models.build(run.model, self.batches.dataset).to(engine.device)
+        self.gradient = GlobalGradient(run, self.batches, self.model, engine)
+        self.gradient.wrap()
+        self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
+        self.progress = Progress()
+
+    def step(self, between: Callable[[], None] = lambda: None) -> None:
+        batch = self.batches.next(self.progress, self.global_batch, self.split)
+        self.optimizer.zero_grad(set_to_none=True)
+        self.gradient.of(batch, Position(0.0, 1.0, self.global_batch))
+        between()
+        self.optimizer.step()
+        self.progress = batch.after
+        if self.engine.device.type == "cuda":
+            torch.cuda.synchronize(self.engine.device)
+
+    def meet(self) -> None:
+        """Wait for all ranks."""
+        self.engine.sum(torch.zeros(1, device=self.engine.device))
