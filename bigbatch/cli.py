@@ -31,9 +31,9 @@ def main(arguments: list[str] | None = None) -> None:
     sys.path.insert(0, "")  # a user's own parts are found in the folder at hand, as with python -m
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     code = _exit_code(arguments)
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if "TORCHELASTIC_RUN_ID" in os.environ or "HOROVOD_RANK" in os.environ:
         # a rank has nothing left to do, and torch's threads are sometimes (1 of 6 under load) not ready for the
-        # interpreter to go: the process would abort, and torchrun start a finished training again
+        # interpreter to go: the process would abort, and the launcher start a finished training again
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -64,6 +64,6 @@ def _say(ending: Problem | Stopped) -> int:
     from bigbatch.launch import posted
 
     if posted(str(ending)):
-        return DONE  # torchrun would start the ranks again; the launcher reads the run's status instead
+        return DONE  # or the ranks were started again; the launcher reads the run's status instead
     print(f"bigbatch: {ending}", file=sys.stderr)
     return STOPPED if isinstance(ending, Stopped) else WRONG_INPUT

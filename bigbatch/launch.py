@@ -1,4 +1,4 @@
-"""A training under way, in this process or on several ranks under torchrun."""
+"""A training under way, in this process or on several ranks under torchrun or horovodrun."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any
 from bigbatch import trackers
 from bigbatch.commands._options import BROKEN, DIVERGED, DONE, STOPPED
 from bigbatch.display import describe
-from bigbatch.engines import ranks_started
+from bigbatch.engines import RESTARTS, rank_started, ranks_started
+from bigbatch.engines.horovod import check_installed
 from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.run import Run
@@ -25,18 +26,20 @@ POST_BOX = "BIGBATCH_POST_BOX"
 
 
 def on_ranks(run: Run, ranks: int) -> Run:
-    """The same run on this number of ranks: `local` is the engine of one, ddp of several unless another is named."""
+    """The same run on this number of ranks: `local` is the engine of one, ddp of several unless another is named
+    or horovodrun started them.
+    """
     if ranks < 1:
         raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
     several = max(ranks, ranks_started()) > 1
     if several and run.engine.name == "local":
-        return run.with_settings(["engine=ddp"])
+        return run.with_settings(["engine=horovod" if "HOROVOD_RANK" in os.environ else "engine=ddp"])
     if not several and run.engine.name != "local":
         return run.with_settings(["engine=local"])
     return run
 
 
-def run_here_or_under_torchrun(
+def run_here_or_on_ranks(
     run: Run,
     folder: Folder,
     ranks: int,
@@ -49,7 +52,7 @@ def run_here_or_under_torchrun(
     """Train, say how it ended, and give the exit code that says the same."""
     trackers.check(track)
     if ranks > 1 and ranks_started() == 1:
-        return _torchrun(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet, track)
+        return _on_ranks(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet, track)
     from bigbatch.training import train
 
     finished_before = folder.status in ("done", "diverged") and not fresh
@@ -62,10 +65,10 @@ def run_here_or_under_torchrun(
         quiet=quiet,
         track=track,
     )
-    if int(os.environ.get("RANK", "0")) == 0:
+    if rank_started() == 0:
         print(outcome(folder, summary) + (" (finished before; --fresh runs it again)" if finished_before else ""))
     if summary["diverged_at_step"] is None or POST_BOX in os.environ:
-        return DONE  # our own launcher reads the run's status; torchrun would only start the ranks again
+        return DONE  # our own launcher reads the run's status, and would only start the ranks again
     return DIVERGED
 
 
@@ -80,7 +83,7 @@ def outcome(folder: Folder, summary: dict[str, Any]) -> str:
     )
 
 
-def _torchrun(
+def _on_ranks(
     run: Run,
     folder: Folder,
     ranks: int,
@@ -91,21 +94,29 @@ def _torchrun(
     track: Sequence[str],
 ) -> int:
     """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
+    if run.engine.name == "horovod":
+        check_installed()
     with folder.alone():
         pass  # somebody who trains here is to be found out before anything is moved
     with folder.set_aside() if fresh else nullcontext():
         with folder.alone():
             folder.create(run)
-        return _wait_for_ranks(folder, ranks, data_dir, checkpoint_minutes, quiet, track)
+        return _wait_for_ranks(run.engine.name, folder, ranks, data_dir, checkpoint_minutes, quiet, track)
 
 
 def _wait_for_ranks(
-    folder: Folder, ranks: int, data_dir: Path | None, checkpoint_minutes: float, quiet: bool, track: Sequence[str]
+    engine: str,
+    folder: Folder,
+    ranks: int,
+    data_dir: Path | None,
+    checkpoint_minutes: float,
+    quiet: bool,
+    track: Sequence[str],
 ) -> int:
     asked = False
 
     def pass_on(process: subprocess.Popen[bytes], number: int) -> None:
-        """The first signal goes to a rank, whose wish to stop is everybody's; the next ends torchrun."""
+        """The first signal goes to a rank, whose wish to stop is everybody's; the next ends all."""
         nonlocal asked
         trainer = folder.trainer_pid()
         if trainer is None or asked:
@@ -120,7 +131,7 @@ def _wait_for_ranks(
         *(("--quiet",) if quiet else ()),
         *(f"--track={name}" for name in track),
     ]
-    _, sentences = _ranks_of(arguments, ranks, pass_on)
+    _, sentences = _ranks_of(engine, arguments, ranks, pass_on)
     if folder.status == "failed" and sentences:
         raise Problem("; ".join(sentences))
     for sentence in sentences:
@@ -136,7 +147,7 @@ def command_on_ranks(arguments: Sequence[str], ranks: int) -> int:
         received.append(number)
         process.terminate()
 
-    code, sentences = _ranks_of(arguments, ranks, end)
+    code, sentences = _ranks_of("ddp", arguments, ranks, end)
     if received:
         if signal.SIGINT in received:
             raise KeyboardInterrupt
@@ -148,38 +159,75 @@ def command_on_ranks(arguments: Sequence[str], ranks: int) -> int:
     return DONE if code == 0 else BROKEN
 
 
+def start_line(engine: str, ranks: int, module: str, arguments: Sequence[str]) -> list[str]:
+    """The command line that starts `python -m MODULE ARGUMENTS` on ranks of this machine, with this Python.
+
+    It wants `start_environment`. No port is fixed: torchrun and horovodrun each take one that is free.
+    """
+    program = ["-m", module, *arguments]
+    if engine == "local":
+        return [sys.executable, *program]
+    if engine == "horovod":
+        check_installed()
+        loopback = "lo0" if sys.platform == "darwin" else "lo"
+        launcher = ["-m", "bigbatch.horovodrun", "--gloo", "-np", str(ranks), "--network-interface", loopback]
+        return [sys.executable, *launcher, sys.executable, *program]
+    launcher = ["-m", "bigbatch.torchrun", "--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}"]
+    return [sys.executable, *launcher, *program]
+
+
+def start_environment(ranks: int) -> dict[str, str]:
+    """This process's environment and what ranks need besides: cores divided between them."""
+    return os.environ | {
+        # restarted ranks would meet the dead ones' store otherwise: 0 of 5 recovered without this, 3 of 3 with it
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks))),
+    }
+
+
 def _ranks_of(
-    arguments: Sequence[str], ranks: int, pass_on: Callable[[subprocess.Popen[bytes], int], None]
+    engine: str, arguments: Sequence[str], ranks: int, pass_on: Callable[[subprocess.Popen[bytes], int], None]
 ) -> tuple[int, list[str]]:
-    """Start ranks under torchrun and wait: its exit code, and the sentences that ranks left, each once.
+    """Start ranks of `bigbatch ARGUMENTS` and wait: their exit code, and the sentences that they left, each once.
 
     Ranks that die are started again, all together. Signals are not for this process but for `pass_on`.
     """
-    command = [
-        *(sys.executable, "-m", "bigbatch.torchrun", "--standalone"),
-        *(f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}", "-m", "bigbatch", *arguments),
-    ]
+    line = start_line(engine, ranks, "bigbatch", arguments)
     with tempfile.TemporaryDirectory() as post_box:
-        environment = os.environ | {
-            POST_BOX: post_box,
-            # restarted ranks would meet the dead ones' store otherwise: 0 of 5 recovered without this, 3 of 3 with it
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks))),
-        }
-        # in a session of its own, so that Ctrl-C reaches the ranks through us alone and torchrun ends without a fuss
-        with subprocess.Popen(command, env=environment, start_new_session=True) as process:
-            numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            previous = {number: signal.signal(number, lambda got, _: pass_on(process, got)) for number in numbers}
-            code = process.wait()
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-        return code, sorted({path.read_text() for path in Path(post_box).iterdir()})
+        # torchrun starts ranks again by itself
+        for restart in range(_RESTARTS + 1 if engine == "horovod" else 1):
+            environment = start_environment(ranks) | {POST_BOX: post_box, RESTARTS: str(restart)}
+            code, signalled = _waited_for(line, environment, pass_on)
+            sentences = sorted({path.read_text() for path in Path(post_box).iterdir()})
+            if code == 0 or signalled or sentences:
+                break
+        return code, sentences
+
+
+def _waited_for(
+    line: list[str], environment: dict[str, str], pass_on: Callable[[subprocess.Popen[bytes], int], None]
+) -> tuple[int, bool]:
+    """The exit code of a command, and whether a signal was passed on to it."""
+    received: list[int] = []
+    # in a session of its own, so that Ctrl-C reaches the ranks through us alone and the launcher ends without a fuss
+    with subprocess.Popen(line, env=environment, start_new_session=True) as process:
+
+        def receive(number: int, _: Any) -> None:
+            received.append(number)
+            pass_on(process, number)
+
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        previous = {number: signal.signal(number, receive) for number in numbers}
+        code = process.wait()
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    return code, bool(received)
 
 
 def posted(sentence: str) -> bool:
-    """Leave a sentence to whoever started the ranks, who says it once. Not where torchrun was started by hand."""
+    """Leave a sentence to whoever started the ranks, who says it once. Not where they were started by hand."""
     post_box = os.environ.get(POST_BOX)
     if post_box is None:
         return False
-    (Path(post_box) / f"rank-{os.environ.get('RANK')}").write_text(sentence)
+    (Path(post_box) / f"rank-{rank_started()}").write_text(sentence)
     return True

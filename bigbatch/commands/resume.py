@@ -17,10 +17,10 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Continue the run in a folder from its last checkpoint, on any number of ranks."""
-    from bigbatch.launch import on_ranks, run_here_or_under_torchrun
+    from bigbatch.launch import on_ranks, run_here_or_on_ranks
     from bigbatch.results import Folder
 
     known = Folder(folder)
-    return run_here_or_under_torchrun(
+    return run_here_or_on_ranks(
         on_ranks(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet, track or ()
     )

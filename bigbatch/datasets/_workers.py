@@ -18,6 +18,7 @@ from typing import Any
 import torch  # also teaches multiprocessing to send tensors through shared memory
 from torch import Tensor
 
+from bigbatch import engines
 from bigbatch.datasets import Samples
 from bigbatch.errors import Problem
 
@@ -185,7 +186,7 @@ def _worker_count(samples: Samples, workers: int | None) -> int:
     if wanted is not None:
         return wanted
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    return max(1, cores // engines.local_ranks_started())
 
 
 def _start(samples: Samples) -> _Worker:

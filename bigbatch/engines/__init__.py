@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 from bigbatch import parts
 from bigbatch.errors import Problem
 
+RESTARTS = "BIGBATCH_RESTARTS"  # set by our launcher, as horovodrun does not count
+
 
 class Engine(Protocol):
     """One rank's view of all ranks."""
@@ -51,13 +53,27 @@ class Engine(Protocol):
 
 
 def ranks_started() -> int:
-    """How many ranks torchrun (or another launcher) started; 1 in an ordinary process."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    """How many ranks torchrun, horovodrun (or another launcher) started; 1 in an ordinary process."""
+    return _from_launcher("WORLD_SIZE", "HOROVOD_SIZE", default=1)
+
+
+def rank_started() -> int:
+    """Which of them this process is."""
+    return _from_launcher("RANK", "HOROVOD_RANK", default=0)
+
+
+def local_ranks_started() -> int:
+    """How many of them share this machine."""
+    return _from_launcher("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", default=1)
 
 
 def restarted() -> bool:
-    """Whether torchrun started this rank again after one had died."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+    """Whether this rank was started again after one had died."""
+    return _from_launcher("TORCHELASTIC_RESTART_COUNT", RESTARTS, default=0) > 0
+
+
+def _from_launcher(torchruns: str, horovodruns: str, default: int) -> int:
+    return int(os.environ.get(torchruns) or os.environ.get(horovodruns) or default)
 
 
 def start(config: parts.Config) -> Engine:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bigbatch import parts, whole
-from bigbatch.engines import ranks_started
+from bigbatch.engines import rank_started
 from bigbatch.errors import Problem
 from bigbatch.filters import _compare, _table
 from bigbatch.filters._manifest import load
@@ -88,7 +87,7 @@ def _trained_first(network: str, runs_dir: Path, data_dir: Path | None, quiet: b
 
 
 def _first_rank() -> bool:
-    return ranks_started() == 1 or os.environ.get("RANK") == "0"
+    return rank_started() == 0
 
 
 def compare(
