@@ -121,7 +121,8 @@ def serve() -> None:
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the worker decides
+    # the worker decides. Blocked and not ignored: a child that is asked to stop before it can listen hears of it later
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     selector = selectors.DefaultSelector()
     selector.register(sys.stdin.buffer.fileno(), selectors.EVENT_READ)
     selector.register(woken, selectors.EVENT_READ)
@@ -162,6 +163,7 @@ def _become(arguments: list[str], log: str) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(file, 1)

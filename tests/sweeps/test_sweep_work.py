@@ -14,6 +14,7 @@ from bigbatch.errors import Problem, Stopped
 from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep, queue, rows, worker
 from bigbatch.sweeps.claims import Claims
+from bigbatch.sweeps.forks import Forks
 
 
 def killed_before(name, turn):
@@ -133,6 +134,17 @@ def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path
     for row in sweep.rows()[:2]:
         assert any(Folder(row.folder).checkpoints.glob("step-*"))
         assert Folder(row.folder).trainer_pid() is None
+
+
+def test_a_stop_that_comes_before_its_training_can_listen_is_heard(tmp_path):
+    """Both requests wait for the server, which is still importing; the training would end with 0."""
+    description = tmp_path / "run.json"
+    description.write_text(tiny_run().to_json())
+    forks = Forks(threads=1)
+    number = forks.start(["train", str(description), "--runs-dir", str(tmp_path / "runs")], tmp_path / "log")
+    forks.signal(number, signal.SIGTERM)
+    assert forks.wait(number) == -signal.SIGTERM
+    forks.close()
 
 
 def test_a_run_outlives_the_process_that_forked_it_and_is_not_run_twice(tmp_path, kept_forks):
