@@ -48,7 +48,7 @@ def simulate(
         model,
         machine,
         options=options["model"],
-        sample_shape=_shape(sample),
+        sample_shape=subject.shape(sample),
         classes=classes,
         rank_batch=rank_batch,
         samples_per_second=samples_per_second,
@@ -98,7 +98,7 @@ def plan(
         model,
         machine,
         options=options["model"],
-        sample_shape=_shape(sample),
+        sample_shape=subject.shape(sample),
         classes=classes,
         rank_batch=rank_batch,
         samples_per_second=samples_per_second,
@@ -148,13 +148,6 @@ def _options(settings: Sequence[str], engines: Sequence[str]) -> dict[str, dict[
     for name in engines:
         curve.configured(name, {})  # an unknown engine is named before its settings are
     return subject.sorted_settings(settings, engines)
-
-
-def _shape(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise Problem(f"--sample {text} is no shape: write numbers with commas, like 3,224,224") from error
 
 
 def _warn_beyond(machine: Machine, to: int) -> None:

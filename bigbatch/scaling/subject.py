@@ -19,6 +19,14 @@ MOST_RANK_BATCH = 10_000_000
 Profiles = Callable[[int], Profile]
 
 
+def shape(text: str) -> tuple[int, ...]:
+    """`3,224,224`: what a user writes for a sample."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise Problem(f"--sample {text} is no shape: write numbers with commas, like 3,224,224") from error
+
+
 def shapes_of(model: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int) -> list[Any]:
     """The layers of a network: a model part, or one known from elsewhere."""
     if model in elsewhere.SHAPES:
