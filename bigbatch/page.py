@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bigbatch import __version__, whole
 from bigbatch.figures import Chart
@@ -98,6 +99,10 @@ class Page:
 
     def download(self, name: str, content: str, kind: str = "text/csv") -> None:
         self._parts.append(f"<p>{_link(name, content, kind)}</p>")
+
+    def link(self, name: str, beside: str) -> None:
+        """A link to a file beside the page."""
+        self._parts.append(f'<p><a href="{escape(quote(beside))}">{escape(name)}</a></p>')
 
     def footer(self, lines: Iterable[str]) -> None:
         self._parts.append("<footer>" + "".join(f"<div>{escape(line)}</div>" for line in lines) + "</footer>")
