@@ -11,6 +11,7 @@ from bigbatch.scaling.finish import WAYS, Choice, best
 from bigbatch.scaling.step import Bar, Step
 
 _LANES = ("communication", "negotiation", "compute")  # from the bottom
+_ROOM_FOR_SIZE = 0.05  # of the step
 _TERM_NAMES = {
     "jitter": "waiting for the slowest rank",
     "latency": "latency of all-reduces",
@@ -56,32 +57,45 @@ def worth(engine: str, points: Sequence[Point], scale: str) -> Chart:
 
 
 def one_step(engine: str, step: Step, scale: str) -> Chart:
-    """Fig. 8 (right): what the streams do in one step, in milliseconds from its start."""
-    title = f"One step of {engine} on {step.ranks:,} ranks"
-    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 2.4))
-    bars = step.bars()
-    lanes = [lane for lane in _LANES if any(bar.stream == lane for bar in bars)]
+    """Fig. 8 (right): what the streams do in one simulated step."""
+    return streams(f"One step of {engine} on {step.ranks:,} ranks", step.bars(), step.step_us, scale)
+
+
+def streams(title: str, bars: Sequence[Bar], step_us: float, scale: str) -> Chart:
+    """What the streams do in one step, in milliseconds from its start; messages with their size where there is room."""
+    lanes = sorted({(bar.stream, bar.lane) for bar in bars}, key=lambda lane: (_LANES.index(lane[0]), -lane[1]))
+    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 1.5 + 0.3 * max(3, len(lanes))))
     spans: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
     for index, bar in enumerate(bars):
         start, end = bar.start_us / 1e3, bar.end_us / 1e3
-        spans[lanes.index(bar.stream), _colour(bar, index)].append((start, end - start))
+        row = lanes.index((bar.stream, bar.lane))
+        spans[row, _colour(bar, index)].append((start, end - start))
         chart.rows.append({"series": bar.stream, "what": bar.label, "ms": start, "end ms": end, "bytes": bar.bytes})
+        if bar.stream == "communication" and bar.end_us - bar.start_us > _ROOM_FOR_SIZE * step_us:
+            size = f"{bar.bytes / 2**20:.2g} MiB" if bar.bytes >= 2**20 / 10 else f"{bar.bytes / 2**10:.2g} KiB"
+            chart.axes.text((start + end) / 2, row, size, ha="center", va="center", color="white", fontsize=7)
     for (row, colour), pieces in spans.items():
         # an edge of the same colour keeps what lasts microseconds visible
         chart.axes.broken_barh(pieces, (row - 0.36, 0.72), facecolor=colour, edgecolor=colour, linewidth=0.4)
-    chart.axes.set_yticks(range(len(lanes)), lanes)
-    chart.axes.set_xlim(0, step.step_us / 1e3)
+    chart.axes.set_yticks(range(len(lanes)), [stream + (f" {lane + 1}" if lane else "") for stream, lane in lanes])
+    chart.axes.set_xlim(0, step_us / 1e3)
     chart.axes.set_ylim(-0.6, len(lanes) - 0.4)
-    backward_end_us = max(bar.end_us for bar in bars if bar.stream == "compute" and bar.label != "update")
-    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
-    forward_ms = step.profile.forward_us / 1e3
-    top = len(lanes) - 1
-    chart.axes.text(forward_ms / 2, top, "forward", ha="center", va="center", color="white")
-    chart.axes.text((forward_ms + backward_end_us / 1e3) / 2, top, "backward", ha="center", va="center", color="white")
-    if step.exposed_us > 0.05 * step.step_us:
-        middle_ms = (backward_end_us + step.step_us) / 2e3
-        chart.axes.text(middle_ms, top, "waiting", ha="center", va="center", color="#444444")
+    _name_phases(chart, [bar for bar in bars if bar.stream == "compute"], step_us, len(lanes) - 1)
     return chart
+
+
+def _name_phases(chart: Chart, compute: Sequence[Bar], step_us: float, row: int) -> None:
+    forward = next(bar for bar in compute if bar.label == "forward")
+    backward_end_us = max(bar.end_us for bar in compute if bar.label != "update")
+    waited_until_us = min((bar.start_us for bar in compute if bar.label == "update"), default=step_us)
+    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
+    for name, start_us, end_us, colour in (
+        ("forward", forward.start_us, forward.end_us, "white"),
+        ("backward", forward.end_us, backward_end_us, "white"),
+        ("waiting", backward_end_us, waited_until_us, "#444444"),
+    ):
+        if end_us - start_us > _ROOM_FOR_SIZE * step_us:
+            chart.axes.text((start_us + end_us) / 2e3, row, name, ha="center", va="center", color=colour)
 
 
 def _colour(bar: Bar, index: int) -> str:

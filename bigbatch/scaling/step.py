@@ -7,17 +7,18 @@ from typing import Literal, NamedTuple
 
 from bigbatch.scaling.profile import Profile
 
-Stream = Literal["compute", "negotiation", "communication"]
+Stream = Literal["compute", "negotiation", "communication", "queue", "copy"]  # the last two are a tensor's
 
 
 class Bar(NamedTuple):
-    """Something that a stream does."""
+    """Something that a stream does. Two things at the same time are on different lanes of it."""
 
     stream: Stream
     label: str
     start_us: float
     end_us: float
     bytes: int = 0
+    lane: int = 0
 
 
 class Sent(NamedTuple):
