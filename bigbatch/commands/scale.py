@@ -1,4 +1,4 @@
-"""`bigbatch scale`: how a training would run on more ranks than there are."""
+"""`bigbatch scale`: how a training runs on the ranks that there are, and would run on more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from bigbatch.commands._options import DONE
 
-command = App(name="scale", help="Predict how a training scales over ranks.")
+command = App(name="scale", help="Measure and predict how a training scales over ranks.")
 
 Engines = Annotated[list[str] | None, Parameter(name="--engine", negative="", help="ddp, horovod or ddp,horovod")]
 MachineName = Annotated[
@@ -28,6 +28,56 @@ ScaleSettings = Annotated[
     ),
 ]
 Out = Annotated[Path | None, Parameter(help="a folder for a page, pictures, JSON and CSV")]
+
+
+@command.command
+def measure(
+    model: str,
+    *,
+    engines: Annotated[
+        str | None, Parameter(help="some of local,ddp,fsdp,horovod; else local, ddp and, where it is built, horovod")
+    ] = None,
+    ranks: Annotated[str, Parameter(help="numbers of ranks, like 1,2")] = "1,2",
+    batch: RankBatch = 8,
+    sample: Sample = "3,32,32",
+    classes: Classes = 10,
+    rounds: Annotated[int, Parameter(help="how often each configuration is started anew")] = 5,
+    steps: Annotated[int, Parameter(help="timed steps of each start")] = 10,
+    hosts: Annotated[
+        str, Parameter(help="other machines, like node1,node2, through ssh or srun; netns:NAME is a namespace of this")
+    ] = "",
+    sweep: Annotated[
+        bool, Parameter(negative="", help="DDP's bucket cap, Horovod's cycle time and fusion buffer too")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, Parameter(name="--set", negative="", help="like model.depth=32, ddp.bucket_mb=1")
+    ] = None,
+    out: Annotated[
+        Path | None, Parameter(help="a folder for a page, JSON, CSV, and machine.json for 'scale simulate --machine'")
+    ] = None,
+) -> int:
+    """Measure training steps on real ranks: weak and strong scaling, what a step consists of, efficiency.
+
+    MODEL is a model part ('bigbatch list models'). With --out this machine is calibrated as well, and the
+    simulator's steps are set beside the measured ones.
+    """
+    from bigbatch.scaling import _commands
+
+    _commands.measure(
+        model,
+        engines=engines,
+        ranks=ranks,
+        rank_batch=batch,
+        sample=sample,
+        classes=classes,
+        rounds=rounds,
+        steps=steps,
+        hosts=hosts,
+        sweep=sweep,
+        settings=settings or [],
+        out=out,
+    )
+    return DONE
 
 
 @command.command
@@ -101,6 +151,41 @@ def plan(
         sample=sample,
         classes=classes,
         samples_per_second=samples_per_second,
+        settings=settings or [],
+        out=out,
+    )
+    return DONE
+
+
+@command.command
+def trace(
+    model: str,
+    *,
+    engines: Annotated[list[str] | None, Parameter(negative="", help="of local, ddp, fsdp and horovod")] = None,
+    ranks: Annotated[int, Parameter(help="processes on this machine")] = 2,
+    batch: RankBatch = 8,
+    sample: Sample = "3,32,32",
+    classes: Classes = 10,
+    steps: Annotated[int, Parameter(help="that are traced, after some that warm up")] = 3,
+    settings: Annotated[
+        list[str] | None, Parameter(name="--set", negative="", help="like model.depth=20, horovod.cycle_ms=5")
+    ] = None,
+    out: Annotated[Path, Parameter(help="a folder for the trace, pictures and a page")],
+) -> int:
+    """Run a few real steps of each engine and see what happens when: a trace for Perfetto, a picture of one step.
+
+    MODEL is a model part ('bigbatch list models').
+    """
+    from bigbatch.scaling.trace import command as tracing
+
+    tracing.trace(
+        model,
+        engines=engines or ["ddp"],
+        ranks=ranks,
+        rank_batch=batch,
+        sample=sample,
+        classes=classes,
+        steps=steps,
         settings=settings or [],
         out=out,
     )

@@ -1,0 +1,98 @@
+"""What `bigbatch scale trace` does, as a function."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from bigbatch import launch, parts
+from bigbatch.errors import Notice, Problem, did_you_mean
+from bigbatch.run import Run
+from bigbatch.scaling import elsewhere, subject
+from bigbatch.scaling.measured import stepper
+from bigbatch.scaling.shapes import built
+from bigbatch.scaling.trace import ranks as started
+from bigbatch.scaling.trace import report
+
+MOST_STEPS = 100
+
+
+def trace(
+    model: str,
+    *,
+    engines: Sequence[str],
+    ranks: int,
+    rank_batch: int,
+    sample: str,
+    classes: int,
+    steps: int,
+    settings: Sequence[str],
+    out: Path,
+) -> report.Traced:
+    """Real steps of each engine, printed and written. All is checked before anything is started."""
+    names = _checked_engines(engines)
+    if ranks < 1:
+        raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
+    if not 1 <= steps <= MOST_STEPS:
+        raise Problem(f"--steps {steps} makes no sense: use 1 to {MOST_STEPS}; a trace holds everything a step does")
+    if not 1 <= rank_batch <= subject.MOST_RANK_BATCH:
+        raise Problem(f"--batch {rank_batch} makes no sense: use a number of samples a rank from 1 on")
+    if out.exists() and not out.is_dir():
+        raise Problem(f"--out {out} is a file: name a folder, which may be new")
+    sample_shape = subject.shape(sample)
+    options = subject.sorted_settings(settings, names)
+    if options["machine"]:
+        raise Problem(f"machine.{next(iter(options['machine']))} is for a simulation, and this runs here: leave it out")
+    if model in elsewhere.SHAPES or model.endswith(".csv"):
+        raise Problem(f"'{model}' is a table of layers and cannot be run: name a model ('bigbatch list models')")
+    built(model, options["model"], sample_shape, classes, samples=1)  # says what is wrong with it, if anything is
+    runs = {name: _run(name, model, options, ranks, rank_batch, sample_shape, classes) for name in names}
+    for name in names:
+        launch.start_line(name, ranks, "", [])  # says if Horovod is missing
+    if ranks > (os.cpu_count() or 1):
+        warnings.warn(
+            Notice(f"{ranks} ranks on {os.cpu_count()} cores take turns: what waits there waits for a core"),
+            stacklevel=2,
+        )
+    recordings, loads = [], []
+    for name, run in runs.items():
+        loads.append(os.getloadavg()[0])
+        recordings.append(started.recorded(run, 1 if name == "local" else ranks, steps))
+    found = report.Traced(model, rank_batch, recordings, loads, {name: options[name] for name in names})
+    report.show(found)
+    print(report.write(found, out, shlex.join(["bigbatch", *sys.argv[1:]]))[-1])
+    return found
+
+
+def _checked_engines(engines: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys(name for listed in engines for name in listed.split(",") if name))
+    if not names:
+        raise Problem("no engine was named: use --engines ddp, or ddp,horovod")
+    for name in names:
+        if name not in parts.names("engines"):
+            known = parts.names("engines")
+            raise Problem(f"no engine called '{name}'{did_you_mean(name, known)} Use {', '.join(known)}")
+    return names
+
+
+def _run(
+    name: str,
+    model: str,
+    options: dict[str, dict[str, object]],
+    ranks: int,
+    rank_batch: int,
+    sample_shape: tuple[int, ...],
+    classes: int,
+) -> Run:
+    return stepper.run_of(
+        {"name": model, **options["model"]},
+        {"name": name, **options[name]},
+        ranks=1 if name == "local" else ranks,
+        rank_batch=rank_batch,
+        sample_shape=sample_shape,
+        classes=classes,
+    )

@@ -1,0 +1,150 @@
+"""What `bigbatch scale trace` prints and writes: the trace, the pictures, the numbers, one page."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bigbatch import provenance, whole
+from bigbatch.scaling.trace import merge, panels, seen
+from bigbatch.scaling.trace.merge import Recorded
+from bigbatch.scaling.trace.seen import Seen
+
+_NUMBERS = (
+    ("step", "step_us"), ("forward", "forward_us"), ("backward", "backward_us"), ("waiting", "waiting_us"),
+    ("update", "update_us"), ("overlapped", "overlapped_us"), ("negotiation", "negotiation_us"),
+)  # fmt: skip
+WORDS = (
+    "All times in milliseconds, of the fastest of the traced steps on rank 0, under the profiler, which makes a step "
+    "longer: compare the parts of a step, not the engines' speeds ('bigbatch scale measure' does that). Waiting is "
+    "exposed communication: from the rank's last own gradient to the sum over ranks. Overlapped is communication "
+    "while the rank still computed."
+)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What `bigbatch scale trace` found."""
+
+    model: str
+    rank_batch: int
+    recordings: Sequence[Recorded]
+    loads: Sequence[float]  # of one minute, before each engine
+    settings: dict[str, dict[str, Any]]  # of each engine
+
+    @property
+    def steps(self) -> list[Seen]:
+        return [seen.fastest(one.engine, len(one.profiles), one.profiles[0], one.timeline) for one in self.recordings]
+
+    @property
+    def scale(self) -> str:
+        return f"measured: {self.model}, batch {self.rank_batch} a rank, {os.cpu_count()} cores, under the profiler"
+
+
+def _rows(steps: Sequence[Seen]) -> list[list[Any]]:
+    return [
+        [
+            step.engine,
+            step.ranks,
+            *(getattr(step, field) / 1e3 for _, field in _NUMBERS),
+            len(step.message_bytes),
+            _sizes(step.message_bytes),
+        ]
+        for step in steps
+    ]
+
+
+_COLUMNS = ["engine", "ranks", *(name for name, _ in _NUMBERS), "messages", "MiB each"]
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """Each one where they are few, else their range."""
+    in_mib = [f"{size / 2**20:.3g}" for size in sizes]
+    return " ".join(in_mib) if len(in_mib) <= 6 else f"{min(sizes) / 2**20:.3g} to {max(sizes) / 2**20:.3g}"
+
+
+def show(traced: Traced) -> None:
+    """A column for each engine: a terminal has room for few."""
+    engines, *lines = zip(*([_COLUMNS, *_rows(traced.steps)]), strict=True)
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(engines):
+        table.add_column(name if number else "", justify="right" if number else "left")
+    for line in lines:
+        table.add_row(*(f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in line))
+    console = Console()
+    console.print(f"{traced.model}, batch {traced.rank_batch} a rank: ms of the fastest traced step", highlight=False)
+    console.print(table)
+
+
+def write(traced: Traced, folder: Path, command: str) -> list[Path]:
+    """trace.json, trace_steps.json, a picture (SVG, PNG, CSV) of each panel, trace.md and trace.html."""
+    from bigbatch.page import Page
+
+    steps = traced.steps
+    drawn = [panel for step in steps for panel in panels.panels(step, traced.scale)]
+    trace = merge.write(traced.recordings, folder)
+    written = [
+        trace,
+        whole.write_text(folder / "trace_steps.json", json.dumps(_json(traced, steps, command), indent=2)),
+    ]
+    for panel in drawn:
+        written += panel.chart.save(folder / panel.name)
+    about = _about(traced, command)
+    written.append(whole.write_text(folder / "trace.md", _markdown(steps, drawn, about, trace)))
+
+    page = Page(f"{traced.model}: one step of each engine", traced.scale)
+    page.text(WORDS)
+    page.table(_COLUMNS, _rows(steps))
+    for panel in drawn:
+        page.charts([(panel.chart, panel.caption)])
+    page.heading("The whole trace")
+    page.text(f"{_opening(trace)} It has every step of every rank.")
+    page.link(trace.name, trace.name)
+    page.footer(about)
+    return [*written, page.write(folder / "trace.html")]
+
+
+def _opening(trace: Path) -> str:
+    return f"Open {trace.name} in Perfetto or in chrome://tracing (Load)."
+
+
+def _about(traced: Traced, command: str) -> list[str]:
+    loads = ", ".join(f"{load:.2f}" for load in traced.loads)
+    commit = provenance.collect()["commit"]
+    return [
+        command,
+        f"commit {commit[:12] if commit else 'unknown'}, {time.strftime('%Y-%m-%d', time.gmtime())}",
+        f"load of one minute before each engine: {loads}; {os.cpu_count()} cores, {platform.machine()}",
+        *(f"{name}: {options or 'its defaults'}" for name, options in traced.settings.items()),
+    ]
+
+
+def _json(traced: Traced, steps: Sequence[Seen], command: str) -> dict[str, Any]:
+    return {
+        "model": traced.model,
+        "rank_batch": traced.rank_batch,
+        "command": command,
+        "load_1min": list(traced.loads),
+        "settings": traced.settings,
+        "median_step_us": {one.engine: seen.typical_step_us(one.profiles[0]) for one in traced.recordings},
+        "steps": [asdict(step) for step in steps],
+    }
+
+
+def _markdown(steps: Sequence[Seen], drawn: Sequence[panels.Panel], about: Sequence[str], trace: Path) -> str:
+    lines = ["# One step of each engine", "", f"`{about[0]}`", *about[1:], "", WORDS, ""]
+    lines += [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
+    for row in _rows(steps):
+        lines.append(f"| {' | '.join(f'{cell:.2f}' if isinstance(cell, float) else str(cell) for cell in row)} |")
+    for panel in drawn:
+        lines += ["", f"![{panel.chart.title}]({panel.name}.png)", "", panel.caption]
+    return "\n".join([*lines, "", _opening(trace), ""])
