@@ -8,12 +8,53 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bigbatch.errors import Notice, Problem
 from bigbatch.scaling import curve, finish, finish_report, published_report, report, subject
 from bigbatch.scaling import published as points_of_others
 from bigbatch.scaling.machine import Machine, find
 from bigbatch.scaling.published import Checked
+
+if TYPE_CHECKING:
+    from bigbatch.scaling.measured.measurement import Measurement
+
+
+def measure(
+    model: str,
+    *,
+    engines: str | None,
+    ranks: str,
+    rank_batch: int,
+    sample: str,
+    classes: int,
+    rounds: int,
+    steps: int,
+    hosts: str,
+    sweep: bool,
+    settings: Sequence[str],
+    out: Path | None,
+) -> Measurement:
+    """Real steps of one model, printed; with `out`, written."""
+    from bigbatch.scaling.measured import asked, measurement, shown
+
+    question = asked.asked(
+        model,
+        engines=engines,
+        ranks=ranks,
+        rank_batch=rank_batch,
+        sample_shape=_shape(sample),
+        classes=classes,
+        rounds=rounds,
+        steps=steps,
+        hosts=hosts,
+        sweep=sweep,
+        settings=settings,
+        out=out,
+    )
+    found = measurement.measure(question, said=lambda line: print(line, file=sys.stderr))
+    shown.show(found)
+    return found
 
 
 def simulate(

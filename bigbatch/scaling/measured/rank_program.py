@@ -105,3 +105,5 @@ def _hand_in(record: Record, task: Task, stepper: Stepper) -> None:
 
 if __name__ == "__main__":
     measured(Task.model_validate_json(sys.argv[1]))
+    sys.stdout.flush()
+    os._exit(0)  # torch's threads are sometimes not ready for the interpreter to go (see cli.main)
