@@ -10,7 +10,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from bigbatch.engines import local_ranks_started
 from bigbatch.errors import Problem
+
+
+def own_device(local_rank: int) -> torch.device:
+    """This rank's GPU, or its share of the machine's cores."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank)
+        return torch.device("cuda", local_rank)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_ranks_started()))
+    return torch.device("cpu")
 
 
 class Ranks:
@@ -21,14 +31,7 @@ class Ranks:
             raise Problem(
                 f"engine '{engine}' needs several ranks: add --ranks 2, or start with torchrun ... -m bigbatch train"
             )
-        local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-        if torch.cuda.is_available():
-            torch.cuda.set_device(local_rank)
-            self.device = torch.device("cuda", local_rank)
-        else:
-            self.device = torch.device("cpu")
-            local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-            torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_ranks))
+        self.device = own_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         self.rank = dist.get_rank()

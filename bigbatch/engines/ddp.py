@@ -4,16 +4,14 @@ import inspect
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
-import torch
-import torch.distributed as dist
 from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from bigbatch import parts
 from bigbatch.engines import _compression
 from bigbatch.engines._ranks import Ranks
+from bigbatch.engines._replicas import Replicas
 from bigbatch.errors import Problem
 
 # torch renamed it and warns of the old name
@@ -35,9 +33,7 @@ class Config(parts.Config):
     timeout_seconds: PositiveFloat = 300.0
 
 
-class DDP(Ranks):
-    lockstep = False
-
+class DDP(Ranks, Replicas):
     def __init__(self, config: Config) -> None:
         super().__init__("ddp", config.timeout_seconds)
         self.config = config
@@ -65,27 +61,6 @@ class DDP(Ranks):
                 "set micro_batch to global_batch / ranks, or leave it out"
             )
         return wrapped.no_sync()
-
-    def sum_gradients(self, model: nn.Module) -> None:
-        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        known = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
-        somewhere = self.sum(known.to(self.device)).tolist()  # a tensor that no rank has used stays without a gradient
-        gradients = []
-        for parameter, ranks in zip(parameters, somewhere, strict=True):
-            if ranks:
-                if parameter.grad is None:  # this rank had no samples, but its word is awaited
-                    parameter.grad = torch.zeros_like(parameter)
-                gradients.append(parameter.grad)
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        dist.all_reduce(flat)
-        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(summed.view_as(gradient))
-
-    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
-        return model, optimizer.state_dict()
-
-    def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        optimizer.load_state_dict(state)
 
 
 def start(config: Config) -> DDP:

@@ -1,24 +1,34 @@
-"""Horovod under horovodrun: gradients travel one by one, fused on their way, and are summed once a global batch."""
+"""Horovod under horovodrun: each gradient is sent as soon as it is there; summed, once a global batch."""
 
 from __future__ import annotations
 
 import importlib.util
+import math
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from torch import Tensor, nn
 
 from bigbatch import parts
+from bigbatch.engines._ranks import own_device
+from bigbatch.engines._replicas import Replicas
 from bigbatch.errors import Problem
 
 
 class Config(parts.Config):
-    """Horovod's own settings with its own defaults."""
+    """Horovod's own settings and defaults."""
 
-    fusion_mb: NonNegativeFloat = 128.0  # gradients that are ready in the same cycle share buffers of this size
-    cycle_ms: NonNegativeFloat = 1.0  # how often ranks agree on which gradients are ready everywhere
-    cache_capacity: NonNegativeInt = 1024  # names whose agreement costs one bit; 0: each is told to rank 0 in full
-    timeline: Path | None = None  # rank 0 writes here what Horovod did and when, for chrome://tracing
+    fusion_mb: NonNegativeFloat = 128.0  # gradients that are ready in the same cycle share a buffer of this size
+    cycle_ms: NonNegativeFloat = 1.0  # how often ranks agree on what is ready everywhere
+    cache_capacity: NonNegativeInt = 1024  # names on which they agree by one bit each; the others go to rank 0 in full
+    timeline: Path | None = None  # a file, where rank 0 writes what Horovod did and when: for chrome://tracing
     # A stopped (not killed) rank is only noticed when this runs out.
     timeout_seconds: PositiveFloat = 300.0
 
@@ -28,6 +38,124 @@ def check_installed() -> None:
         raise Problem("engine 'horovod' needs Horovod, which is not installed here: 'make horovod' builds it")
 
 
-def start(config: Config) -> Any:
+def environment(config: Config) -> dict[str, str]:
+    """The settings in the variables from which Horovod reads them when it starts."""
+    seconds = str(math.ceil(config.timeout_seconds))
+    variables = {
+        "HOROVOD_FUSION_THRESHOLD": str(round(config.fusion_mb * 2**20)),
+        "HOROVOD_CYCLE_TIME": str(config.cycle_ms),
+        "HOROVOD_CACHE_CAPACITY": str(config.cache_capacity),
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": seconds,  # a rank that says nothing at all
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": seconds,
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": seconds,  # one that is alive, but does not send what others wait for
+    }
+    if config.timeline:
+        variables |= {"HOROVOD_TIMELINE": str(config.timeline), "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
+    return variables
+
+
+class Horovod(Replicas):
+    def __init__(self, config: Config) -> None:
+        self.hvd = _imported()
+        if "HOROVOD_RANK" not in os.environ:
+            raise Problem(
+                "engine 'horovod' needs ranks that horovodrun started: add --ranks 2, "
+                "or start with horovodrun ... python -m bigbatch train"
+            )
+        if config.timeline and not config.timeline.parent.is_dir():
+            raise Problem(f"engine.timeline {config.timeline} is in a folder that does not exist: make it first")
+        os.environ.update(environment(config))
+        self.hvd.init()
+        self.rank = self.hvd.rank()
+        self.ranks = self.hvd.size()
+        self.device = own_device(self.hvd.local_rank())
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        return Sending(model, self.hvd)
+
+    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+        assert isinstance(wrapped, Sending)
+        return wrapped.keeping_quiet()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        # by a name that comes again, so that Horovod's cache knows it; a name has one shape
+        name = f"sum.{tensor.dtype}.{'x'.join(map(str, tensor.shape))}"
+        return self.hvd.allreduce_(tensor, name=name, op=self.hvd.Sum)
+
+    def broadcast(self, value: Any) -> Any:
+        return self.hvd.broadcast_object(value, root_rank=0, name="value")  # its own names differ by the value's type
+
+    def stop(self) -> None:
+        self.hvd.shutdown()
+
+
+class Sending(nn.Module):
+    """A model whose backward pass leaves the sum over ranks in `.grad`, if its forward was not `keeping_quiet`.
+
+    As with DDP it is a call of this module that makes the next backward pass one of all ranks, so that probes may
+    differentiate the model inside by themselves.
+    """
+
+    def __init__(self, module: nn.Module, hvd: ModuleType) -> None:
+        super().__init__()
+        self.module = module
+        self.hvd = hvd
+        self.quiet = False
+        self.awaited = False  # a backward pass of all ranks
+        self.sent: dict[str, tuple[int, Tensor]] = {}  # Horovod's handle, and where the sum is to be
+        self.named = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        for name, parameter in self.named.items():
+            parameter.register_post_accumulate_grad_hook(partial(self._ready, name))
+
+    def forward(self, *inputs: Any) -> Any:
+        self.awaited = not self.quiet and torch.is_grad_enabled()
+        return self.module(*inputs)
+
+    @contextmanager
+    def keeping_quiet(self) -> Iterator[None]:
+        before, self.quiet = self.quiet, True
+        try:
+            yield
+        finally:
+            self.quiet = before
+
+    def _ready(self, name: str, parameter: Tensor) -> None:
+        if not self.awaited:
+            return
+        if not self.sent:  # as DDP does it: called when the pass is over, before backward() returns
+            torch.autograd.Variable._execution_engine.queue_callback(self._complete)
+        self._send(name, parameter)
+
+    def _send(self, name: str, parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        outgoing = parameter.grad.contiguous()  # Horovod takes nothing else; mostly the gradient itself
+        self.sent[name] = self.hvd.allreduce_async_(outgoing, name=name, op=self.hvd.Sum), parameter.grad
+
+    def _complete(self) -> None:
+        for name, parameter in self.named.items():
+            if name not in self.sent:  # not used on this rank, but others may wait for its word
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                self._send(name, parameter)
+        for handle, gradient in self.sent.values():
+            summed = self.hvd.synchronize(handle)
+            if summed is not gradient:
+                gradient.copy_(summed)
+        self.sent.clear()
+        self.awaited = False
+
+
+def _imported() -> ModuleType:
     check_installed()
-    raise NotImplementedError
+    try:
+        import horovod.torch
+    except ImportError as error:
+        raise Problem(
+            f"Horovod is installed, but not for this torch {torch.__version__} ({error}): 'make horovod' builds it anew"
+        ) from error
+    return horovod.torch
+
+
+def start(config: Config) -> Horovod:
+    return Horovod(config)
