@@ -43,7 +43,7 @@ def measure(
         engines=engines,
         ranks=ranks,
         rank_batch=rank_batch,
-        sample_shape=_shape(sample),
+        sample_shape=subject.shape(sample),
         classes=classes,
         rounds=rounds,
         steps=steps,
