@@ -53,7 +53,7 @@ def run_all(lines: Sequence[Sequence[str]], ranks: int, folder: Path) -> list[st
         try:
             for line, log in zip(lines, logs, strict=True):
                 with log.open("wb") as output:
-                    processes.append(_started(line, ranks, output))
+                    processes.append(_started(line, ranks, folder, output))
             for process in processes:
                 process.wait(timeout=_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired as error:
@@ -64,8 +64,9 @@ def run_all(lines: Sequence[Sequence[str]], ranks: int, folder: Path) -> list[st
     return [log.read_text(errors="replace") for log in logs]
 
 
-def _started(line: Sequence[str], ranks: int, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    environment = launch.start_environment(ranks) | {"OMP_NUM_THREADS": "1"}
+def _started(line: Sequence[str], ranks: int, folder: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
+    # a torchrun that is ended leaves its temporary folder behind, which then goes with ours
+    environment = launch.start_environment(ranks) | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     try:
         return subprocess.Popen(line, env=environment, stdout=output, stderr=output, start_new_session=True)
     except FileNotFoundError as error:
