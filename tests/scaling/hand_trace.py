@@ -1,0 +1,78 @@
+"""A step of two tensors and a third, as the torch profiler and Horovod would have written it, in round numbers.
+
+Moments in these comments are microseconds after second 1,000,000,000 since 1970.
+
+    rank 0   1000 step, forward | 2000 backward | 2500-2510 gradient b | 3490-3500 c | 3500-3520 a | 5000 update | 6000
+    Horovod  2510-2600 negotiates b, 2600-3000 sends it; 3530-3700 negotiates a and c, 3700-4800 sends them together
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+SECOND_NS = 1_000_000_000 * 10**9
+_TIMELINE_STARTED = 500
+
+
+def mark(name: str, start: float, end: float, thread: int = 7, **args: Any) -> dict[str, Any]:
+    event = {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": thread, "ts": start}
+    return event | {"dur": end - start, "args": args}
+
+
+def rank_marks(later: float = 0.0) -> list[dict[str, Any]]:
+    return [
+        mark("bigbatch step 0", 1000 + later, 6000 + later),
+        mark("bigbatch forward", 1000 + later, 2000 + later),
+        mark("bigbatch backward", 2000 + later, 5000 + later),
+        mark("bigbatch gradient b", 2500 + later, 2510 + later),
+        mark("bigbatch gradient c", 3490 + later, 3500 + later),
+        mark("bigbatch gradient a", 3500 + later, 3520 + later),
+        mark("bigbatch update", 5000 + later, 5500 + later),
+    ]
+
+
+def write_profile(path: Path, events: list[dict[str, Any]], base_ns: int = SECOND_NS) -> Path:
+    path.write_text(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": events}))
+    return path
+
+
+def write_timeline(path: Path) -> Path:
+    """As HOROVOD_TIMELINE has it: microseconds from its own start, tensors as processes, ends without names."""
+
+    def began(tensor: int, name: str, moment: int) -> dict[str, Any]:
+        return {"ph": "B", "name": name, "ts": moment - _TIMELINE_STARTED, "pid": tensor}
+
+    def ended(tensor: int, moment: int, **args: str) -> dict[str, Any]:
+        return {"ph": "E", "ts": moment - _TIMELINE_STARTED, "pid": tensor} | ({"args": args} if args else {})
+
+    def tensor(number: int, name: str) -> dict[str, Any]:
+        return {"name": "process_name", "ph": "M", "pid": number, "args": {"name": name}}
+
+    started_us = SECOND_NS // 1000 + _TIMELINE_STARTED
+    events = [
+        {"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": started_us}},
+        {"name": "process_sort_index", "ph": "M", "pid": 0, "args": {"sort_index": 0}},
+        *(tensor(1, "b"), tensor(2, "a"), tensor(3, "c")),
+        # of a step before the one that was profiled
+        *(began(1, "ALLREDUCE", 700), began(1, "GLOO_ALLREDUCE", 710), ended(1, 740)),
+        ended(1, 750, dtype="float32", shape="[100, 10]"),
+        {"ph": "i", "name": "CYCLE_START", "ts": 2505 - _TIMELINE_STARTED, "s": "g"},
+        began(1, "NEGOTIATE_ALLREDUCE", 2510),
+        {"ph": "X", "name": "0", "ts": 2510 - _TIMELINE_STARTED, "pid": 1, "dur": 0},
+        ended(1, 2600),
+        *(began(1, "ALLREDUCE", 2600), began(1, "GLOO_ALLREDUCE", 2620), ended(1, 2990)),
+        ended(1, 3000, dtype="float32", shape="[100, 10]"),
+        *(began(2, "NEGOTIATE_ALLREDUCE", 3530), began(3, "NEGOTIATE_ALLREDUCE", 3535), ended(2, 3690), ended(3, 3700)),
+        *(began(2, "ALLREDUCE", 3700), began(3, "ALLREDUCE", 3701)),
+        *(began(2, "MEMCPY_IN_FUSION_BUFFER", 3710), began(3, "MEMCPY_IN_FUSION_BUFFER", 3711)),
+        *(ended(2, 3750), ended(3, 3751)),
+        *(began(2, "GLOO_ALLREDUCE", 3760), began(3, "GLOO_ALLREDUCE", 3762), ended(2, 4700), ended(3, 4702)),
+        *(began(2, "MEMCPY_OUT_FUSION_BUFFER", 4710), began(3, "MEMCPY_OUT_FUSION_BUFFER", 4711)),
+        *(ended(2, 4760), ended(3, 4761)),
+        ended(2, 4790, dtype="float32", shape="[256]"),
+        ended(3, 4800, dtype="float64", shape="[16, 2]"),
+    ]
+    path.write_text(json.dumps(events))
+    return path

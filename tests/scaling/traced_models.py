@@ -1,0 +1,42 @@
+"""Networks that get into the way of a trace: reached as `scaling.traced_models:Name`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+class Failing(nn.Module):
+    """Can be built but not called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3072, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("this network is broken")
+
+
+class Interrupting(nn.Module):
+    """On rank 0, presses Ctrl-C in the terminal of whoever started the ranks, and waits to be ended."""
+
+    def __init__(self, pids: str) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3072, 10)
+        self.pids = Path(pids)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (self.pids / str(os.getpid())).touch()
+        if os.environ["RANK"] == "0":
+            os.kill(_parent_of(os.getppid()), signal.SIGINT)
+            signal.pause()
+        return self.layer(x.flatten(1))
+
+
+def _parent_of(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("PPid:")))
