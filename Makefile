@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-browser test-realdata test-slow bench-optim format clean
+.PHONY: demo test test-browser test-realdata test-slow horovod test-horovod bench-optim format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -23,6 +23,13 @@ test-browser: .venv/installed-dev
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# builds Horovod where there is no wheel of it for this Python and torch; needs cmake, make and g++
+horovod: .venv/installed
+	tools/horovod.sh
+
+test-horovod: .venv/installed-dev horovod
+	$(BIN)/python -m pytest -m horovod
 
 # The peers come without what they depend on (torch is there), into a folder that nothing else sees.
 bench-optim: .venv/installed
