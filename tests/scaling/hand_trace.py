@@ -48,7 +48,7 @@ def write_timeline(path: Path) -> Path:
         return {"ph": "E", "ts": moment - _TIMELINE_STARTED, "pid": tensor} | ({"args": args} if args else {})
 
     def tensor(number: int, name: str) -> dict[str, Any]:
-        return {"name": "process_name", "ph": "M", "pid": number, "args": {"name": name}}
+        return {"name": "process_name", "ph": "M", "pid": number, "args": {"name": f"allreduce.{name}"}}
 
     started_us = SECOND_NS // 1000 + _TIMELINE_STARTED
     events = [

@@ -79,7 +79,7 @@ def test_a_gradient_of_horovod_travels_between_its_hook_and_the_wait(tmp_path, m
         hooks = {span.name.split()[-1]: span for span in inside(backward, profile.spans(profiler.GRADIENT))}
         activities = recorded.timeline.between(backward.start_ns, backward.end_ns).activities
         for name, hook in hooks.items():
-            own = [one for one in activities if one.tensor.endswith(name) and one.name == "ALLREDUCE"]
+            own = [one for one in activities if one.tensor == name and one.name == "ALLREDUCE"]
             assert len(own) == 1
             assert hook.start_ns <= own[0].start_ns <= own[0].end_ns <= backward.end_ns
             seen += 1

@@ -125,9 +125,8 @@ def _tensors(timeline: Timeline, gradients: Sequence[Span], zero_ns: int) -> lis
     for one in timeline.activities:
         if one.tensor not in begun and not one.negotiates:
             begun.add(one.tensor)
-            name = next((name for name in ready_ns if one.tensor == name or one.tensor.endswith(f".{name}")), None)
-            if name is not None:
-                found.append(Bar("queue", one.tensor, _us(ready_ns[name], zero_ns), _us(one.start_ns, zero_ns)))
+            if one.tensor in ready_ns:
+                found.append(Bar("queue", one.tensor, _us(ready_ns[one.tensor], zero_ns), _us(one.start_ns, zero_ns)))
         stream = _stream(one)
         if stream is not None:
             found.append(Bar(stream, one.tensor, _us(one.start_ns, zero_ns), _us(one.end_ns, zero_ns), one.bytes))

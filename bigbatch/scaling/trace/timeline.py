@@ -21,6 +21,7 @@ from bigbatch.errors import Problem
 
 NEGOTIATION = "NEGOTIATE_"
 COPIES = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER")
+_PREFIX = "allreduce."  # what Horovod puts before the name that it was given
 _SENDING = re.compile(r"(GLOO|NCCL|MPI)_\w+")
 _BYTES = {"float64": 8, "float32": 4, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1}
 
@@ -127,7 +128,7 @@ def read(path: Path) -> Timeline:
 
 def _timeline(events: list[dict[str, Any]], start_ns: int) -> Timeline:
     names = {
-        event["pid"]: str(event["args"]["name"])
+        event["pid"]: str(event["args"]["name"]).removeprefix(_PREFIX)
         for event in events
         if event.get("name") == "process_name" and "name" in event["args"]
     }
