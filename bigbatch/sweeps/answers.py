@@ -6,6 +6,7 @@ mean, never in it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import statistics
@@ -115,7 +116,7 @@ def grouped(rows: Iterable[Row]) -> list[Group]:
     """Rows that differ in nothing but the seed, together."""
     together: dict[str, list[Row]] = {}
     for row in rows:
-        together.setdefault(row.label, []).append(row)
+        together.setdefault(json.dumps([row.variant, dict(row.settings)]), []).append(row)
     return [_group(alike) for alike in together.values()]
 
 
@@ -246,7 +247,7 @@ def _edges(groups: Sequence[Group], best: Group | None) -> list[str]:
     """The fields of the best group whose value is the smallest or the largest of its grid."""
     found = []
     for name, value in best.settings.items() if best else ():
-        tried = {group.settings.get(name) for group in groups if group.mean is not None and _hashable(group, name)}
+        tried = {group.settings.get(name) for group in groups if _hashable(group, name)}  # what diverged, too
         numbers = [number for number in tried if isinstance(number, int | float) and not isinstance(number, bool)]
         if len(numbers) > 1 and value in (min(numbers), max(numbers)):
             end = "smallest" if value == min(numbers) else "largest"

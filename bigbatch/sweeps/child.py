@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch import whole
+from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.sweeps.asked import Point
 from bigbatch.sweeps.forks import Forks
@@ -18,6 +19,8 @@ _TAIL_BYTES = 1 << 14
 
 def threads_each(jobs: int) -> int:
     """Cores divided over the jobs; OMP_NUM_THREADS is taken as the number for each."""
+    if jobs < 1:
+        raise Problem(f"--jobs {jobs} makes no sense: use 1 or more")
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return int(asked) if asked.isdigit() and int(asked) > 0 else max(1, len(os.sched_getaffinity(0)) // jobs)
 

@@ -81,7 +81,7 @@ def as_csv(rows: Iterable[Row], base: Path) -> str:
         table.writerow(
             [
                 row.variant,
-                *(brief(row.settings[name]) if name in row.settings else "" for name in fields),
+                *(_in_full(row.settings.get(name, "")) for name in fields),
                 *(always[name] for name in batch_and_rate),
                 row.seed,
                 row.status,
@@ -91,3 +91,8 @@ def as_csv(rows: Iterable[Row], base: Path) -> str:
             ]
         )
     return text.getvalue()
+
+
+def _in_full(value: Any) -> Any:
+    """Every digit, so that a run can be repeated from the table."""
+    return value if isinstance(value, float) else brief(value)

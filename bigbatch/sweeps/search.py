@@ -106,14 +106,23 @@ class Trials:
             self._take_over(study)
             while self._open(study):
                 trial = study.ask()
+                is_new = "rank" not in trial.user_attrs
                 rank = self._rank(study, trial)
                 if rank >= self.search.trials:  # another worker was faster
                     study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
                     break
                 point = self._point(base, study, trial, rank)
-                if point is not None:
-                    self.mine[point.hash] = _Trial(point, study, trial)
+                if point is None:
+                    continue
+                trained = Folder(self.folder / "runs" / point.folder_name).trainer_pid() is not None
+                if point.hash in self.mine or (trained and is_new):
+                    self._useless(study, trial, "the same settings are being tried at this moment")
+                    continue
+                self.mine[point.hash] = _Trial(point, study, trial)
+                if not trained:
                     return point
+                self.give_back(point)  # what trained it for a dead worker is at its last checkpoint: look again later
+                break
         return None
 
     def _point(self, base: Point, study: Any, trial: Any, rank: int) -> Point | None:
@@ -127,9 +136,6 @@ class Trials:
             self._useless(study, trial, str(problem))
             return None
         point = Point(base.variant, {**base.settings, **chosen}, base.seed, run)
-        if point.hash in self.mine:
-            self._useless(study, trial, "the same settings are being tried at this moment")
-            return None
         trial.set_user_attr("run", point.folder_name)
         return point
 

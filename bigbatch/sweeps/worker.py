@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bigbatch.commands._options import DIVERGED, DONE, STOPPED
-from bigbatch.errors import Problem, Stopped
+from bigbatch.errors import Stopped
 from bigbatch.signals import StopRequest
 from bigbatch.sweeps.child import Child, threads_each
 from bigbatch.sweeps.display import Display
@@ -28,8 +28,6 @@ class Worker:
     def __init__(
         self, queue: Queue, folder: Path, jobs: int, options: list[str], display: Display, ended: Callable[[], object]
     ) -> None:
-        if jobs < 1:
-            raise Problem(f"--jobs {jobs} makes no sense: use 1 or more")
         self.queue = queue
         self.folder = folder
         self.jobs = jobs

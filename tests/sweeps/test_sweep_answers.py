@@ -139,6 +139,18 @@ def test_a_best_value_on_the_edge_is_flagged_for_every_field_of_the_grid():
         "the best global_batch is 64, the largest of its grid: a better one may lie outside",
         "the best optimizer.lr is 0.4, the largest of its grid: a better one may lie outside",
     )
+    # 0.4 was tried and diverged: 0.2 is not at the end
+    diverged = [row(16, 0.5), row(16, 0.6, rate=0.2), row(16, None, rate=0.4, status="diverged")]
+    assert answers(diverged).edges == ()
+
+
+def test_rates_that_look_alike_in_a_table_are_not_taken_for_seeds():
+    rates = (0.12345671, 0.12345672)
+    assert [group.n for group in answers([row(16, 0.5, rate=rate) for rate in rates]).groups] == [1, 1]
+    assert [line.split(",")[2] for line in as_csv([row(16, 0.5, rate=r) for r in rates], Path(".")).splitlines()] == [
+        "optimizer.lr",
+        *map(str, rates),
+    ]
 
 
 def test_variants_that_differ_in_the_batch_alone_are_one_curve():

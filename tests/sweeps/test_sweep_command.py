@@ -35,6 +35,7 @@ def said(capsys, *arguments):
         (["--grid", "global_batch=8,...,800"], "global_batch 128 is larger than the 72 training samples"),
         (["--variants", "nothing.json"], "--variants nothing.json cannot be read"),
         (["--seeds", "0"], "--seeds 0 makes no sense"),
+        (["--jobs", "0", "--plan"], "--jobs 0 makes no sense"),
         (["--storage", "sqlite://"], "--storage is where --search keeps its trials"),
         (["--search", "optimizer.lr=0.1..1", "--seeds", "3"], "a search trains every trial once"),
         (["--search", "optimizer.lr=0.1..1", "--held-out", "2"], "--held-out 2 cannot be held out"),

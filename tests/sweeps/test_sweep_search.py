@@ -129,6 +129,26 @@ def test_a_trial_of_a_dead_worker_is_followed_by_one(tmp_path):
     assert len(rates(sweep)) == 2
 
 
+def test_a_trial_that_is_still_trained_for_a_dead_worker_is_waited_for(tmp_path):
+    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=1))
+    todo = Trials(sweep, None, None)
+    point = todo.next()
+    todo.give_back(point)
+    with Folder(tmp_path / "runs" / point.folder_name).alone():
+        assert [todo.next() for _ in range(4)] == [None] * 4
+        assert todo.finished() == 0
+    assert todo.next().run == point.run
+
+
+def test_new_settings_that_another_worker_trains_are_not_tried_beside_it(tmp_path):
+    one_choice = ranges.parsed(["optimizer.lr=0.1"])
+    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(ranges=one_choice, trials=2))
+    first, second = Trials(sweep, None, None), Trials(sweep, None, None)
+    with Folder(tmp_path / "runs" / first.next().folder_name).alone():
+        assert second.next() is None
+        assert second.finished() == 1
+
+
 @pytest.mark.parametrize(
     ("texts", "sentence"),
     [
