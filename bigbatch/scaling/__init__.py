@@ -11,6 +11,7 @@
     curve.py       many numbers of ranks, the band of the jitter, and which term bends the curve
     published.py   what others measured, against what this says
     finish.py      the number of ranks that ends a training first
+    trace/         real steps of real engines, seen by profilers: one trace, one picture of a step
     pictures.py, report.py, published_report.py, finish_report.py   what is drawn, printed and written
 
 All but shapes.py and timing.py are plain Python. Times are microseconds, sizes bytes.

@@ -62,7 +62,8 @@ def trace(
     for name, run in runs.items():
         loads.append(os.getloadavg()[0])
         recordings.append(started.recorded(run, 1 if name == "local" else ranks, steps))
-    found = report.Traced(model, rank_batch, recordings, loads, {name: options[name] for name in names})
+    label = " ".join([model, *(f"{option}={value}" for option, value in options["model"].items())])
+    found = report.Traced(label, rank_batch, sample_shape, recordings, loads, {name: options[name] for name in names})
     report.show(found)
     print(report.write(found, out, shlex.join(["bigbatch", *sys.argv[1:]]))[-1])
     return found

@@ -19,7 +19,7 @@ from bigbatch.scaling.trace import profiler
 from bigbatch.scaling.trace.profiler import Profile
 from bigbatch.scaling.trace.timeline import Timeline
 
-MOST_PLAIN_EVENTS = 100_000  # about 20 MB; more than that is packed
+MOST_PLAIN_EVENTS = 20_000  # about 4 MB; more than that is packed
 _NOISE = ("Ev Idx", "External id", "Record function id", "Concrete Inputs", "Input Strides")
 _CYCLES, _NEGOTIATION, _COMMUNICATION, _FIRST_TENSOR = 1, 2, 3, 10
 

@@ -14,7 +14,7 @@ from bigbatch.scaling import pictures
 from bigbatch.scaling.step import Bar
 from bigbatch.scaling.trace.seen import Seen
 
-_MOST_NAMED_ROWS = 45
+_MOST_NAMED_ROWS = 65
 _TENSOR_COLOURS = {  # drawn in this order: what is short comes last
     "queue": ("waits for its turn", "#D5D9DE"),
     "communication": ("all-reduce", COLOURS[1]),
@@ -49,8 +49,9 @@ _STREAMS = (
     "waits for the sum over ranks."
 )
 _TIMELINE_CAPTION = (
-    "Answers to Fig. 8 (b): a row for each tensor, in the order in which gradients were ready. Tensors whose "
-    "all-reduces begin and end together went in one buffer."
+    "Answers to Fig. 8 (b): a row for each tensor, in the order in which gradients were ready. A negotiation lasts "
+    "from the cycle in which a first rank has the gradient to the one in which all have it. Tensors whose all-reduces "
+    "begin and end together went in one buffer."
 )
 
 
@@ -88,7 +89,7 @@ def _tensors(title: str, seen: Seen, scale: str) -> Chart:
                 spans, (row - 0.4, 0.8), facecolor=colour, edgecolor=colour, linewidth=0.4, label=label
             )
     if len(tensors) <= _MOST_NAMED_ROWS:
-        chart.axes.set_yticks(list(rows.values()), list(rows), fontsize=6)
+        chart.axes.set_yticks(list(rows.values()), list(rows), fontsize=5.5)
     else:
         chart.axes.set_yticks([])
         chart.axes.set_ylabel(f"{len(tensors)} tensors")

@@ -8,6 +8,7 @@ import platform
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ WORDS = (
     "All times in milliseconds, of the fastest of the traced steps on rank 0, under the profiler, which makes a step "
     "longer: compare the parts of a step, not the engines' speeds ('bigbatch scale measure' does that). Waiting is "
     "exposed communication: from the rank's last own gradient to the sum over ranks. Overlapped is communication "
-    "while the rank still computed."
+    "while the rank still computed. Negotiation is the time in which Horovod knew a gradient of one rank and waited "
+    "for another's; most of it lies beside computation."
 )
 
 
@@ -37,17 +39,22 @@ class Traced:
 
     model: str
     rank_batch: int
+    sample_shape: tuple[int, ...]
     recordings: Sequence[Recorded]
     loads: Sequence[float]  # of one minute, before each engine
     settings: dict[str, dict[str, Any]]  # of each engine
 
-    @property
+    @cached_property
     def steps(self) -> list[Seen]:
         return [seen.fastest(one.engine, len(one.profiles), one.profiles[0], one.timeline) for one in self.recordings]
 
     @property
     def scale(self) -> str:
-        return f"measured: {self.model}, batch {self.rank_batch} a rank, {os.cpu_count()} cores, under the profiler"
+        sample = " x ".join(map(str, self.sample_shape))
+        return (
+            f"measured under the profiler: {self.model}, samples of {sample}, batch {self.rank_batch} a rank, "
+            f"{os.cpu_count()} cores"
+        )
 
 
 def _rows(steps: Sequence[Seen]) -> list[list[Any]]:
@@ -55,12 +62,16 @@ def _rows(steps: Sequence[Seen]) -> list[list[Any]]:
         [
             step.engine,
             step.ranks,
-            *(getattr(step, field) / 1e3 for _, field in _NUMBERS),
+            *(_ms(getattr(step, field)) for _, field in _NUMBERS),
             len(step.message_bytes),
             _sizes(step.message_bytes),
         ]
         for step in steps
     ]
+
+
+def _ms(us: float | None) -> float | str:
+    return "" if us is None else us / 1e3
 
 
 _COLUMNS = ["engine", "ranks", *(name for name, _ in _NUMBERS), "messages", "MiB each"]
@@ -132,6 +143,7 @@ def _json(traced: Traced, steps: Sequence[Seen], command: str) -> dict[str, Any]
     return {
         "model": traced.model,
         "rank_batch": traced.rank_batch,
+        "sample_shape": list(traced.sample_shape),
         "command": command,
         "load_1min": list(traced.loads),
         "settings": traced.settings,

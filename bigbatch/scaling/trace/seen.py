@@ -18,7 +18,8 @@ class Seen:
     """A step of one rank. Moments are microseconds from its start.
 
     `waiting_us` is communication that no computation hid: from the rank's last own gradient to the end of the
-    backward pass, when all ranks' gradients are summed. `overlapped_us` is communication before that gradient.
+    backward pass, when all ranks' gradients are summed. `overlapped_us` is communication before that gradient. Both
+    are None where gradients leave no marks, as with FSDP, and computing cannot be told from waiting.
     """
 
     engine: str
@@ -28,11 +29,11 @@ class Seen:
     step_us: float
     forward_us: float
     backward_us: float  # computation: up to the last own gradient
-    waiting_us: float
+    waiting_us: float | None
     update_us: float
-    overlapped_us: float
+    overlapped_us: float | None
     communication_us: float
-    negotiation_us: float
+    negotiation_us: float | None  # only Horovod does
     message_bytes: tuple[int, ...]
     bars: tuple[Bar, ...]
     tensors: tuple[Bar, ...] = ()  # Horovod's timeline: what happened to each tensor, whose name is the label
@@ -52,7 +53,6 @@ def of_step(engine: str, ranks: int, profile: Profile, timeline: Timeline | None
         _within(profile.spans(name), step)[0] for name in (profiler.FORWARD, profiler.BACKWARD, profiler.UPDATE)
     )
     gradients = _within(profile.spans(profiler.GRADIENT), backward)
-    # an engine that replaces the parameters leaves no marks: then computing and waiting cannot be told apart
     own_end_ns = max((gradient.end_ns for gradient in gradients), default=backward.end_ns)
     own_timeline = timeline.between(step.start_ns, step.end_ns) if timeline else None
     messages = _messages(profile, own_timeline, step)
@@ -75,11 +75,11 @@ def of_step(engine: str, ranks: int, profile: Profile, timeline: Timeline | None
         step_us=_us(step.end_ns, step.start_ns),
         forward_us=_length(forward),
         backward_us=(own_end_ns - backward.start_ns) / 1e3,
-        waiting_us=(backward.end_ns - own_end_ns) / 1e3,
+        waiting_us=(backward.end_ns - own_end_ns) / 1e3 if gradients else None,
         update_us=_length(update),
-        overlapped_us=sum(max(0, min(end_ns, own_end_ns) - start_ns) for start_ns, end_ns in sent) / 1e3,
-        communication_us=sum(end_ns - start_ns for start_ns, end_ns in sent) / 1e3,
-        negotiation_us=sum(end_ns - start_ns for start_ns, end_ns in asked) / 1e3,
+        overlapped_us=_covered_us(sent, own_end_ns) if gradients else None,
+        communication_us=_covered_us(sent, step.end_ns),
+        negotiation_us=_covered_us(asked, step.end_ns) if timeline else None,
         message_bytes=tuple(message.bytes for message, _ in messages),
         bars=tuple(bars),
         tensors=tuple(_tensors(own_timeline, gradients, step.start_ns)) if own_timeline else (),
@@ -147,6 +147,10 @@ def _named(gradient: Span) -> str:
 
 def _within(spans: Sequence[Span], outer: Span) -> list[Span]:
     return [span for span in spans if outer.start_ns <= span.start_ns < outer.end_ns]
+
+
+def _covered_us(pieces: Sequence[tuple[int, int]], until_ns: int) -> float:
+    return sum(max(0, min(end_ns, until_ns) - start_ns) for start_ns, end_ns in pieces) / 1e3
 
 
 def _us(moment_ns: int, zero_ns: int) -> float:
