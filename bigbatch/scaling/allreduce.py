@@ -49,20 +49,21 @@ def cost(size_bytes: float, ranks: int, machine: Machine, free: Collection[str] 
     return costs(ranks, machine, free)(size_bytes)
 
 
-def costs(ranks: int, machine: Machine, free: Collection[str] = ()) -> Callable[[float], Cost]:
-    """The same for any size: what depends on the ranks alone is computed once.
+def costs(ranks: int, machine: Machine, free: Collection[str] = (), *, busy: bool = False) -> Callable[[float], Cost]:
+    """The same for any size: what depends on the ranks alone is computed once. `busy`: while the ranks compute.
 
     `free` may name "latency" or "transfer": the same choice of algorithm without that term, to see what it is worth.
     """
     if ranks == 1:
         return lambda _: Cost(0.0, 0.0, "none")
     links = machine.links
+    points = (links.busy_points if busy else ()) or links.points if isinstance(links, Measured) else ()
     lines = [] if isinstance(links, Measured) else _lines(ranks, *machine.layout(ranks), links)
     latency, transfer = float("latency" not in free), float("transfer" not in free)
 
     def of(size_bytes: float) -> Cost:
         if isinstance(links, Measured):
-            found = _interpolated(size_bytes, ranks, links)
+            found = _interpolated(size_bytes, ranks, links, points)
         else:
             _, line = min((line.latency_us + size_bytes * line.us_per_byte, line) for line in lines)
             found = Cost(line.latency_us, size_bytes * line.us_per_byte, line.how)
@@ -97,9 +98,8 @@ def _lines(ranks: int, nodes: int, per_node: int, links: Nccl) -> list[_Line]:
     return found
 
 
-def _interpolated(size_bytes: float, ranks: int, links: Measured) -> Cost:
+def _interpolated(size_bytes: float, ranks: int, links: Measured, points: tuple[tuple[float, float], ...]) -> Cost:
     """Lines between the measured points, the last one prolonged; taken to other numbers of ranks as a ring's terms."""
-    points = links.points
     first_us = points[0][1]
     segment = next((pair for pair in pairwise(points) if size_bytes <= pair[1][0]), (points[-2], points[-1]))
     (small, short), (large, long) = segment

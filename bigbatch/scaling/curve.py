@@ -103,7 +103,8 @@ class Setting:
         )
 
     def _steps(self, factor: float, ranks: int, free: Collection[str], phases: Sequence[float]) -> list[Step]:
-        simulate, slowed = ENGINES[self.engine].simulate, self.profile.slowed(factor)
+        beside_others = self.machine.contention if ranks > 1 else 1.0
+        simulate, slowed = ENGINES[self.engine].simulate, self.profile.slowed(factor * beside_others)
         return [simulate(slowed, self.config, self.machine, ranks, free=free, phase=phase) for phase in phases]
 
 

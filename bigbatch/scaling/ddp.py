@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from pydantic import BaseModel, ConfigDict, Field
 
 from bigbatch.scaling.allreduce import costs
+from bigbatch.scaling.cores import Cores
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Sent, Step
@@ -48,16 +49,17 @@ def simulate(
     if ranks == 1:
         return Step(profile, ranks)
     gradients = profile.gradients()
-    cost = costs(ranks, machine, free)
+    cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, busy=True)
+    cores = Cores(profile, machine.stolen)
     limits = config.first_bucket_mib * MIB, config.bucket_mib * MIB
     sent: list[Sent] = []
     stream_free_us = launched_us = 0.0
     for bucket in buckets((gradient.bytes for gradient in gradients), *limits):
         # in order: a bucket that is full waits for the ones before it
-        launched_us = max(launched_us, *(gradients[index].ready_us for index in bucket))
+        launched_us = max(launched_us, *(cores.when(gradients[index].ready_us) for index in bucket))
         size = sum(gradients[index].bytes for index in bucket)
         one = cost(size)
         start_us = max(launched_us, stream_free_us)
-        stream_free_us = start_us + one.us
+        stream_free_us = cores.send(start_us, one.us, busy_cost(size).us)
         sent.append(Sent(start_us, stream_free_us, size, one.how))
-    return Step(profile, ranks, tuple(sent))
+    return Step(cores.stretched(), ranks, tuple(sent))

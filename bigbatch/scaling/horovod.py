@@ -15,6 +15,7 @@ from collections.abc import Collection
 from pydantic import BaseModel, ConfigDict, Field
 
 from bigbatch.scaling.allreduce import costs
+from bigbatch.scaling.cores import Cores
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.step import Sent, Step
@@ -63,13 +64,17 @@ def simulate(
     """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
     if ranks == 1:
         return Step(profile, ranks)
-    gradients = profile.gradients()
-    ready_us = [gradient.ready_us for gradient in gradients]
-    cost = costs(ranks, machine, free)
-    cached = len(gradients) <= config.cache_capacity
+    cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, busy=True)
+    cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
     asks = float("negotiation" not in free)
-    idle_us = max(cycle_us, asks * negotiation_us(0, cached, config, machine, ranks))
+    asked_us = asks * negotiation_us(0, cached, config, machine, ranks)
+    idle_us = max(cycle_us, asked_us)
+    # cycles go on whether there is anything to send or not
+    profile = profile.slowed(1 / (1 - min(0.95, machine.stolen * asked_us / idle_us)))
+    gradients = profile.gradients()
+    cores = Cores(profile, machine.stolen)
+    ready_us = [gradient.ready_us for gradient in gradients]
     sent: list[Sent] = []
     negotiations: list[tuple[float, float]] = []
     cycle_start_us, stream_free_us = phase * idle_us, 0.0
@@ -85,11 +90,14 @@ def simulate(
             size = sum(gradient.bytes for gradient in buffer)
             one = cost(size)
             start_us = max(agreed_us, stream_free_us)
-            stream_free_us = start_us + one.us + _copies_us(len(buffer), size, machine)
+            copies_us = _copies_us(len(buffer), size, machine)
+            stream_free_us = cores.send(start_us, one.us + copies_us, busy_cost(size).us + copies_us)
             sent.append(Sent(start_us, stream_free_us, size, one.how))
+        if cores.slowed:
+            ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
-    return Step(profile, ranks, tuple(sent), tuple(negotiations))
+    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations))
 
 
 def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:

@@ -78,22 +78,33 @@ class Nccl(_Frozen):
 
 
 class Measured(_Frozen):
-    """All-reduces that were timed: [bytes, microseconds] on `ranks` ranks, from the smallest on; lines between them."""
+    """All-reduces that were timed: [bytes, microseconds] on `ranks` ranks, from the smallest on; lines between them.
+
+    `busy_points` are the same while the ranks compute, where that makes a difference.
+    """
 
     ranks: int = Field(ge=2)
     points: tuple[tuple[float, float], ...] = Field(min_length=2)
+    busy_points: tuple[tuple[float, float], ...] = ()
 
     @model_validator(mode="after")
     def _rising(self) -> Measured:
-        if self.points[0][0] < 0 or self.points[0][1] <= 0:
-            raise ValueError(f"a message takes time and has a size: {self.points[0]} cannot be, measure it again")
-        for (small, short), (large, long) in pairwise(self.points):
-            if large <= small or long < short:
-                raise ValueError(
-                    f"{large:g} bytes in {long:g} µs after {small:g} bytes in {short:g} µs cannot be: "
-                    "sort the points by size, and measure again where more takes less"
-                )
+        for points in (self.points, self.busy_points):
+            _check_rising(points)
+        if self.busy_points and len(self.busy_points) < 2:
+            raise ValueError("one of busy_points makes no line: measure two sizes or leave them out")
         return self
+
+
+def _check_rising(points: tuple[tuple[float, float], ...]) -> None:
+    if points and (points[0][0] < 0 or points[0][1] <= 0):
+        raise ValueError(f"a message takes time and has a size: {points[0]} cannot be, measure it again")
+    for (small, short), (large, long) in pairwise(points):
+        if large <= small or long < short:
+            raise ValueError(
+                f"{large:g} bytes in {long:g} µs after {small:g} bytes in {short:g} µs cannot be: "
+                "sort the points by size, and measure again where more takes less"
+            )
 
 
 def _kind_of_links(given: Any) -> str:
@@ -122,6 +133,9 @@ class Machine(_Frozen):
     device: Device | None = None  # None: layers have to be timed or given
     control_us: PositiveFloat  # one small message between processes: Horovod's negotiation goes over these
     blocking: bool = False  # an all-reduce keeps the thread that starts it (gloo), or is queued on a stream (NCCL)
+    # where ranks compute and sum on the same cores, as with gloo:
+    contention: float = Field(1.0, ge=1, lt=100)  # how many times longer a rank computes beside the others than alone
+    stolen: float = Field(0.0, ge=0, le=1)  # the share of an all-reduce's time that computing beside it loses
     jitter: Jitter = Jitter()
 
     @property

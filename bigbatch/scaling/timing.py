@@ -3,70 +3,88 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from bigbatch.scaling.profile import Layer, Profile
-from bigbatch.scaling.shapes import built
 
+if TYPE_CHECKING:
+    from bigbatch.scaling.measured.stepper import Stepper
+
+WARMUP = 2
 REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One step without communication, in microseconds from its start."""
+
+    forward_us: float
+    ready_us: tuple[tuple[str, float], ...]  # parameters in the order in which their gradients were there
+    step_us: float
 
 
 def measure(
     name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, rank_batch: int
 ) -> Profile:
-    """One thread, one process, minima over some repetitions after a first one that warms up."""
+    """One thread, one process, a training step with momentum; the fastest of some after a few that warm up."""
     import torch
+
+    from bigbatch.scaling.measured.stepper import Silent, Stepper, run_of
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            model, inputs = built(name, options, sample_shape, classes, rank_batch)
-        return _timed(name, model, inputs, rank_batch)
+            shapes: dict[str, Any] = {"sample_shape": sample_shape, "classes": classes}
+            run = run_of({"name": name, **options}, {"name": "local"}, ranks=1, rank_batch=rank_batch, **shapes)
+            stepper = Stepper(run, Silent(ranks=1))
+            steps = taken(stepper, REPEATS)
     finally:
         torch.set_num_threads(threads)
+    return profile(name, rank_batch, stepper, steps, f"timed here on one thread, fastest of {REPEATS}")
 
 
-def _timed(name: str, model: Any, inputs: Any, rank_batch: int) -> Profile:
+def taken(stepper: Stepper, repeats: int) -> list[Taken]:
+    """Steps after some that warm up."""
+    forward: list[float] = []
     arrived: list[tuple[str, float]] = []
-    parameters = {label: one for label, one in model.named_parameters() if one.requires_grad}
-    hooks = [
+    hooks = [stepper.gradient.wrapped.register_forward_hook(lambda *_: forward.append(time.perf_counter()))]
+    hooks += [
         one.register_post_accumulate_grad_hook(lambda _, label=label: arrived.append((label, time.perf_counter())))
-        for label, one in parameters.items()
+        for label, one in stepper.model.named_parameters()
+        if one.requires_grad
     ]
-    forwards: list[float] = []
-    backwards: list[dict[str, float]] = []
-    order: list[str] = []
+    found = []
     try:
-        for _ in range(1 + REPEATS):
+        for _ in range(WARMUP + repeats):
+            forward.clear()
             arrived.clear()
-            model.zero_grad()
             started = time.perf_counter()
-            output = model(inputs)
-            loss = (output[0] if isinstance(output, tuple) else output).square().mean()
-            forwards.append(time.perf_counter() - started)
-            before = time.perf_counter()
-            loss.backward()
-            order = [label for label, _ in arrived]
-            times = [before, *(moment for _, moment in arrived)]
-            backwards.append({label: times[index + 1] - times[index] for index, label in enumerate(order)})
+            stepper.step()
+            step_us = 1e6 * (time.perf_counter() - started)
+            ready = tuple((label, 1e6 * (moment - started)) for label, moment in arrived)
+            found.append(Taken(1e6 * (forward[-1] - started), ready, step_us))
     finally:
         for hook in hooks:
             hook.remove()
-    timed = backwards[1:]
-    layers = tuple(
-        Layer(
-            label,
-            1e6 * min(times[label] for times in timed if label in times),
-            (parameters[label].numel() * parameters[label].element_size(),),
-        )
-        for label in order
-    )
+    return found[WARMUP:]
+
+
+def profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[Taken], source: str) -> Profile:
+    """The fastest step as a whole: minima of single layers would add up to a step that nobody took."""
+    sizes = {label: one.numel() * one.element_size() for label, one in stepper.model.named_parameters()}
+    best = min(steps, key=lambda step: step.step_us)
+    now_us, layers = best.forward_us, []
+    for label, ready_us in best.ready_us:
+        layers.append(Layer(label, ready_us - now_us, (sizes[label],)))
+        now_us = ready_us
     return Profile(
         model=name,
         rank_batch=rank_batch,
-        forward_us=1e6 * min(forwards[1:]),
-        layers=layers,
-        source=f"timed here on one thread, minima of {REPEATS}",
+        forward_us=best.forward_us,
+        layers=tuple(layers),
+        update_us=best.step_us - now_us,
+        source=source,
     )

@@ -41,7 +41,7 @@ def records(case: Case, task: Task, folder: Path, hosts: Sequence[str] = ()) -> 
         if not taken or attempt == _TRIES - 1:
             break
     raise Problem(
-        f"{case.label}: {len(found)} of {case.ranks} ranks answered ({_reason(outputs)}): mend that, then again"
+        f"{case.label}: {len(found)} of {case.ranks} ranks answered ({reason(outputs)}): mend that, then again"
     )
 
 
@@ -102,7 +102,7 @@ def _signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _reason(outputs: Sequence[str]) -> str:
+def reason(outputs: Sequence[str]) -> str:
     """The last line that names an error."""
     lines = [line.strip() for text in outputs for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "Problem" in line]

@@ -13,6 +13,7 @@ import torch
 from bigbatch import datasets, keyed, models, optim
 from bigbatch.batches import Batches, Progress, Split
 from bigbatch.engines import Engine
+from bigbatch.engines.local import Local
 from bigbatch.gradient import GlobalGradient
 from bigbatch.position import Position
 from bigbatch.run import Run
@@ -41,6 +42,14 @@ def run_of(
         engine=dict(engine),
         steps=1,
     )
+
+
+class Silent(Local):
+    """One of `ranks` ranks that does all that a rank does but never hears of the others: sums stay its own."""
+
+    def __init__(self, ranks: int, rank: int = 0) -> None:
+        super().__init__()
+        self.rank, self.ranks = rank, ranks
 
 
 class Stepper:

@@ -1,0 +1,132 @@
+"""This machine as the simulator wants it, from rounds of the calibration program. Nothing is fitted on measured steps.
+
+links.points       all-reduces while nothing else runs, minima
+links.busy_points  the same while every rank computes
+control_us         the smallest all-reduce
+contention         a step without communication, both ranks at once over one alone, minima
+stolen             what a step loses to one all-reduce beside it, as a share of that all-reduce's time alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bigbatch import launch
+from bigbatch.errors import Problem
+from bigbatch.scaling.machine import Machine, Measured
+from bigbatch.scaling.measured import starts
+from bigbatch.scaling.measured.calibration_program import MODULE, Calibrated, CalibrationTask
+from bigbatch.scaling.measured.cases import Case, Subject
+from bigbatch.scaling.profile import Layer, Profile
+
+RANKS = 2
+_SMALLEST_BYTES = 8
+_LEAST_SHARE = 0.03  # of a step: what a shorter all-reduce takes from it drowns in the step's own spread
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A machine, and what one of its ranks does alone in a step of the subject."""
+
+    machine: Machine
+    profile: Profile
+    rounds: int
+
+
+def once(subject: Subject, rank_batch: int, gradient_bytes: int) -> list[Calibrated]:
+    """One start of the program: what each of its two ranks measured."""
+    run = subject.run(Case("local", RANKS, rank_batch))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        task = CalibrationTask(
+            run=run.model_dump(mode="json"),
+            model=subject.model,
+            rank_batch=rank_batch,
+            bytes=sizes(gradient_bytes),
+            folder=name,
+        )
+        line = launch.start_line("ddp", RANKS, MODULE, [task.model_dump_json()])
+        output = starts.run_all([line], RANKS, folder)
+        found = [Calibrated.model_validate_json(path.read_text()) for path in sorted(folder.glob("rank-*.json"))]
+    if len(found) != RANKS:
+        raise Problem(f"calibrating with {RANKS} ranks failed ({starts.reason(output)}): mend that, then again")
+    return found
+
+
+def sizes(gradient_bytes: int) -> list[int]:
+    """From the smallest message to one as large as all gradients, each four times the one before."""
+    found = [_SMALLEST_BYTES, 4096]
+    while found[-1] < gradient_bytes:
+        found.append(4 * found[-1])
+    return found
+
+
+def calibration(rounds: Sequence[Sequence[Calibrated]], name: str = "measured here") -> Calibration:
+    """Minima over rounds and ranks; for what is a difference, the median over sizes of the best rounds'."""
+    ranks = [rank for one in rounds for rank in one]
+    alone = min((_profile(rank.alone) for rank in ranks if rank.alone), key=lambda profile: profile.compute_us)
+    # a step ends when its slower rank does
+    together_us = min(max(_profile(rank.together).compute_us for rank in one) for one in rounds)
+    points = rising([(size, min(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])])
+    machine = Machine(
+        name=name,
+        about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: minima of {len(rounds)} rounds",
+        nodes=1,
+        ranks_per_node=RANKS,
+        links=Measured(ranks=RANKS, points=points, busy_points=_busy_points(ranks, points)),
+        control_us=points[0][1],
+        blocking=True,
+        contention=max(1.0, together_us / alone.compute_us),
+        stolen=_stolen(ranks, dict(points)),
+    )
+    return Calibration(machine, alone, len(rounds))
+
+
+def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """A smaller message is never slower than a larger one: where it seems so, something disturbed it."""
+    return tuple((size, min(us for _, us in points[index:])) for index, (size, _) in enumerate(points))
+
+
+def _walls(rank: Calibrated) -> dict[int, float]:
+    return {size: wall_us for size, wall_us, _ in rank.all_reduces}
+
+
+def _busy_points(ranks: Sequence[Calibrated], points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+    """Beside computing; larger sizes, which were not tried so, by the same factor as the largest that was."""
+    sent: dict[int, list[float]] = {}
+    for rank in ranks:
+        for loaded in rank.loaded:
+            if loaded.bytes:
+                sent.setdefault(loaded.bytes, []).append(loaded.sent_us)
+    alone = dict(points)
+    tried = {size: max(alone[size], min(found)) for size, found in sent.items()}
+    if not tried:
+        return ()
+    largest = max(tried)
+    factor = tried[largest] / alone[largest]
+    return rising([(size, tried.get(int(size), factor * us)) for size, us in points])
+
+
+def _stolen(ranks: Sequence[Calibrated], alone_us: dict[float, float]) -> float:
+    shares = []
+    by_size: dict[int, list[float]] = {}
+    for rank in ranks:
+        for loaded in rank.loaded:
+            by_size.setdefault(loaded.bytes, []).append(loaded.step_us)
+    idle_us = min(by_size.pop(0, [float("inf")]))
+    for size, steps_us in by_size.items():
+        if alone_us[size] > _LEAST_SHARE * idle_us:
+            shares.append((min(steps_us) - idle_us) / alone_us[size])
+    return min(1.0, max(0.0, median(shares))) if shares else 0.0
+
+
+def _profile(fields: dict[str, Any]) -> Profile:
+    layers = tuple(
+        Layer(layer["name"], layer["backward_us"], tuple(layer["gradient_bytes"])) for layer in fields["layers"]
+    )
+    return Profile(**{**fields, "layers": layers})
