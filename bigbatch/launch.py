@@ -15,8 +15,7 @@ from typing import Any
 from bigbatch import trackers
 from bigbatch.commands._options import BROKEN, DIVERGED, DONE, STOPPED
 from bigbatch.display import describe
-from bigbatch.engines import RESTARTS, rank_started, ranks_started
-from bigbatch.engines.horovod import check_installed
+from bigbatch.engines import RESTARTS, horovod, rank_started, ranks_started
 from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.run import Run
@@ -94,8 +93,8 @@ def _on_ranks(
     track: Sequence[str],
 ) -> int:
     """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
-    if run.engine.name == "horovod":
-        check_installed()
+    if isinstance(run.engine, horovod.Config):
+        horovod.check(run.engine)
     with folder.alone():
         pass  # somebody who trains here is to be found out before anything is moved
     with folder.set_aside() if fresh else nullcontext():
@@ -168,7 +167,7 @@ def start_line(engine: str, ranks: int, module: str, arguments: Sequence[str]) -
     if engine == "local":
         return [sys.executable, *program]
     if engine == "horovod":
-        check_installed()
+        horovod.check_installed()
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         launcher = ["-m", "bigbatch.horovodrun", "--gloo", "-np", str(ranks), "--network-interface", loopback]
         return [sys.executable, *launcher, sys.executable, *program]

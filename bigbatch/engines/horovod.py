@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import math
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -34,8 +35,15 @@ class Config(parts.Config):
 
 
 def check_installed() -> None:
-    if importlib.util.find_spec("horovod") is None:
-        raise Problem("engine 'horovod' needs Horovod, which is not installed here: 'make horovod' builds it")
+    """Refuse to go on where Horovod is missing, or was built for another torch."""
+    _imported()
+
+
+def check(config: Config) -> None:
+    """What can be known before ranks are started."""
+    check_installed()
+    if config.timeline and not config.timeline.parent.is_dir():
+        raise Problem(f"engine.timeline {config.timeline} is in a folder that does not exist: make it first")
 
 
 def environment(config: Config) -> dict[str, str]:
@@ -56,22 +64,25 @@ def environment(config: Config) -> dict[str, str]:
 
 class Horovod(Replicas):
     def __init__(self, config: Config) -> None:
-        self.hvd = _imported()
+        check(config)
         if "HOROVOD_RANK" not in os.environ:
             raise Problem(
                 "engine 'horovod' needs ranks that horovodrun started: add --ranks 2, "
                 "or start with horovodrun ... python -m bigbatch train"
             )
-        if config.timeline and not config.timeline.parent.is_dir():
-            raise Problem(f"engine.timeline {config.timeline} is in a folder that does not exist: make it first")
         os.environ.update(environment(config))
+        self.hvd = _imported()
         self.hvd.init()
         self.rank = self.hvd.rank()
         self.ranks = self.hvd.size()
         self.device = own_device(self.hvd.local_rank())
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+        # Horovod takes contiguous tensors only, so that its own broadcast_parameters fails where one is channels-last
+        sent = {name: self.hvd.broadcast_async(t.detach().contiguous(), 0, name) for name, t in tensors.items()}
+        for name, handle in sent.items():
+            tensors[name].detach().copy_(self.hvd.synchronize(handle))
         return Sending(model, self.hvd)
 
     def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
@@ -129,7 +140,7 @@ class Sending(nn.Module):
 
     def _send(self, name: str, parameter: Tensor) -> None:
         assert parameter.grad is not None
-        outgoing = parameter.grad.contiguous()  # Horovod takes nothing else; mostly the gradient itself
+        outgoing = parameter.grad.contiguous()  # the gradient itself, but where it is channels-last
         self.sent[name] = self.hvd.allreduce_async_(outgoing, name=name, op=self.hvd.Sum), parameter.grad
 
     def _complete(self) -> None:
@@ -147,12 +158,16 @@ class Sending(nn.Module):
 
 
 def _imported() -> ModuleType:
-    check_installed()
+    if importlib.util.find_spec("horovod") is None:
+        raise Problem("engine 'horovod' needs Horovod, which is not installed here: 'make horovod' builds it")
     try:
-        import horovod.torch
-    except ImportError as error:
+        with redirect_stdout(io.StringIO()):  # where it would only print that its library is missing
+            import horovod.torch
+            import horovod.torch.mpi_lib_v2
+    except (ImportError, OSError) as error:
         raise Problem(
-            f"Horovod is installed, but not for this torch {torch.__version__} ({error}): 'make horovod' builds it anew"
+            f"engine 'horovod' cannot use the Horovod that is here with torch {torch.__version__} "
+            f"({str(error).splitlines()[0]}): 'make horovod' builds it for this torch"
         ) from error
     return horovod.torch
 
