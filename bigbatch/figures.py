@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -74,6 +74,7 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     size_inches: tuple[float, float] = (6.4, 3.8)
+    legend_place: Literal["best", "lower left"] = "best"
     rows: list[dict[str, Any]] = field(default_factory=list)
     figure: Figure = field(init=False)
     axes: Axes = field(init=False)
@@ -228,7 +229,7 @@ class Chart:
             if len(lines) > _MOST_LABELS_INSIDE:
                 self.figure.legend(lines, labels, loc="outside right upper")
             elif lines:
-                self.axes.legend()
+                self.axes.legend(loc=self.legend_place)
             self.figure.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
