@@ -100,6 +100,7 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
         name: pictures.one_step(name, setting.one_step(found.pictured_ranks), found.scale)
         for name, setting in found.settings.items()
     }
+    versions = _versions(found)
     worths = [pictures.worth(name, points, found.scale) for name, points in found.curves.items()]
     written = [
         whole.write_text(folder / "simulate.json", json.dumps(found.to_json(), indent=2)),
@@ -108,6 +109,8 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
     ]
     for name, chart in steps.items():
         written += chart.save(folder / f"step_{name}")
+    for chart, _ in versions:
+        written += chart.save(folder / "versions")
 
     page = Page(f"{found.profile.model} on {found.machine.name}: scaling, simulated", WARNING)
     page.strip(
@@ -115,7 +118,7 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
          f"{points[-1].efficiency:.1%}")
         for name, points in found.curves.items()
     )  # fmt: skip
-    page.charts([(curve, "Weak scaling: the same batch a rank. The band holds nine of ten steps."), *_versions(found)])
+    page.charts([(curve, "Weak scaling: the same batch a rank. The band holds nine of ten steps."), *versions])
     if isinstance(found.machine.links, Nccl):
         page.text(_VERSIONS)
     page.heading("One step")
