@@ -74,7 +74,9 @@ def _caption(engine: str) -> str:
 
 def _tensors(title: str, seen: Seen, scale: str) -> Chart:
     tensors = _in_order(seen.tensors)
-    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, min(8.0, 1.7 + 0.17 * len(tensors))))
+    size_inches = (9.0, min(8.0, 1.7 + 0.17 * len(tensors)))
+    # gradients come from top to bottom, so that the corner below is free
+    chart = Chart(title, "ms", "", scale=scale, size_inches=size_inches, legend_place="lower left")
     rows = {tensor: len(tensors) - 1 - index for index, tensor in enumerate(tensors)}
     for stream, (name, colour) in _TENSOR_COLOURS.items():
         pieces: dict[int, list[tuple[float, float]]] = defaultdict(list)
