@@ -161,7 +161,10 @@ def plan(
 def trace(
     model: str,
     *,
-    engines: Annotated[list[str] | None, Parameter(negative="", help="of local, ddp, fsdp and horovod")] = None,
+    engines: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="some of local,ddp,fsdp,horovod; else ddp and, where it is built, horovod"),
+    ] = None,
     ranks: Annotated[int, Parameter(help="processes on this machine")] = 2,
     batch: RankBatch = 8,
     sample: Sample = "3,32,32",
@@ -180,7 +183,7 @@ def trace(
 
     tracing.trace(
         model,
-        engines=engines or ["ddp"],
+        engines=engines or [],
         ranks=ranks,
         rank_batch=batch,
         sample=sample,

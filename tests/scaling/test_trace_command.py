@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import types
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
 
 from bigbatch.cli import app
 from bigbatch.errors import Problem
-from bigbatch.scaling.trace import profiler, ranks, report
+from bigbatch.scaling.trace import command, profiler, ranks, report
 
 CNN = ("cnn", "--sample", "1,24,24", "--batch", 64, "--set", "model.hidden=128")
 
@@ -95,6 +97,14 @@ def test_a_gradient_of_horovod_travels_between_its_hook_and_the_wait(tmp_path, m
         assert text in (out / "trace.html").read_text(), text
 
 
+def test_horovod_is_traced_unasked_where_it_is_built(monkeypatch):
+    monkeypatch.setitem(sys.modules, "horovod", None)
+    assert command._checked_engines([]) == ["ddp"]
+    monkeypatch.setitem(sys.modules, "horovod", types.ModuleType("horovod"))
+    sys.modules["horovod"].__spec__ = ModuleSpec("horovod", None)
+    assert command._checked_engines([]) == ["ddp", "horovod"]
+
+
 WRONG = [
     (("mlp", "--engines", "dpd"), "no engine called 'dpd'; did you mean 'ddp'"),
     (("mlp", "--engines", ","), "no engine was named"),
@@ -143,13 +153,14 @@ def test_a_rank_that_fails_is_named_with_its_last_words(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_ctrl_c_leaves_no_process_and_no_file(tmp_path):
+@pytest.mark.parametrize("engine", ["ddp", pytest.param("horovod", marks=pytest.mark.horovod)])
+def test_ctrl_c_leaves_no_process_and_no_file(tmp_path, engine):
     temporary, pids = tmp_path / "temporary", tmp_path / "pids"
     temporary.mkdir()
     pids.mkdir()
     command = [sys.executable, "-m", "bigbatch", "scale", "trace", "scaling.traced_models:Interrupting"]
     done = subprocess.run(
-        [*command, "--engines", "ddp", "--set", f"model.pids={pids}", "--out", str(tmp_path / "out")],
+        [*command, "--engines", engine, "--set", f"model.pids={pids}", "--out", str(tmp_path / "out")],
         env=os.environ | {"TMPDIR": str(temporary)},
         capture_output=True,
         text=True,

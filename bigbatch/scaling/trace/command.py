@@ -7,6 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from bigbatch import launch, parts
@@ -70,6 +71,8 @@ def trace(
 
 
 def _checked_engines(engines: Sequence[str]) -> list[str]:
+    if not engines:
+        return ["ddp", *(["horovod"] if find_spec("horovod") else [])]
     names = list(dict.fromkeys(name for listed in engines for name in listed.split(",") if name))
     if not names:
         raise Problem("no engine was named: use --engines ddp, or ddp,horovod")
