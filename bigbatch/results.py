@@ -66,7 +66,7 @@ class Folder:
     @property
     def status(self) -> Status | None:
         try:
-            return (self.path / "status").read_text().strip()  # type: ignore[return-value]
+            return (self.path / "status").read_text(errors="replace").strip()  # type: ignore[return-value]
         except FileNotFoundError:
             return None
 
@@ -104,7 +104,10 @@ class Folder:
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
-            return json.loads((self.path / name).read_text(encoding="utf-8"))
+            value = json.loads((self.path / name).read_text(encoding="utf-8"))
+            if not isinstance(value, dict):
+                raise ValueError("it is no object")
+            return value
         except FileNotFoundError as error:
             raise Problem(
                 f"{self.path} has no {name}, so it is no whole run: give a folder like runs/<name>-<hash>"

@@ -17,7 +17,7 @@ from bigbatch.report import answers
 from bigbatch.report.charts import MOST_LINES, curves, probe_curves
 from bigbatch.report.groups import Group, grouped
 from bigbatch.report.papers import COLUMNS, beside_papers
-from bigbatch.report.records import Record, differing, flat, found, read
+from bigbatch.report.records import Record, differing, flat, found, read, runs_of
 from bigbatch.sweeps import Sweep
 from bigbatch.sweeps.asked import brief
 
@@ -69,6 +69,8 @@ def _rows(sweep: Sweep) -> list[Any]:
     try:
         return sweep.rows()
     except Problem:  # one damaged run would hide all others: the folders still say which there are
+        if sweep.asked.search:
+            return [_Placed(path.name, path) for path in runs_of(sweep)]
         return [_Placed(point.label, sweep.folder / "runs" / point.folder_name) for point in sweep.points()]
 
 

@@ -68,8 +68,12 @@ def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
 def folders(paths: Iterable[Path]) -> list[Path]:
     """All runs behind folders, those of sweeps too."""
     sweeps, records = found(paths)
-    of_sweeps = (sweep.folder / "runs" / point.folder_name for sweep in sweeps for point in sweep.points())
-    return [*(record.path for record in records), *filter(_is_run, of_sweeps)]
+    return [*(record.path for record in records), *(path for sweep in sweeps for path in runs_of(sweep))]
+
+
+def runs_of(sweep: Sweep) -> list[Path]:
+    """Its runs' folders: a search has no list of points that would name them."""
+    return sorted(path for path in (sweep.folder / "runs").glob("*") if _is_run(path))
 
 
 def _is_run(path: Path) -> bool:

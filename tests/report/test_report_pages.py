@@ -9,10 +9,11 @@ from small import small_run
 
 from bigbatch.errors import Problem
 from bigbatch.recipes import described
-from bigbatch.report import compare, report
+from bigbatch.report import compare, folders, report
 from bigbatch.report.charts import thinned
 from bigbatch.report.records import differing, flat, read
-from bigbatch.sweeps import Sweep
+from bigbatch.sweeps import Sweep, ranges
+from bigbatch.sweeps.ranges import Search
 
 
 def numbers(rows, *columns):
@@ -189,6 +190,25 @@ def test_a_sweep_is_answered_with_its_critical_batch_and_its_edges(tmp_path):
         "global_batch=128",
         "global_batch=256",
     }
+
+
+def test_the_trials_of_a_search_are_reported_and_mirrored_though_one_is_damaged(tmp_path):
+    asked = Search(ranges=ranges.parsed(["optimizer.lr=0.01..1:log"]), trials=3)
+    sweep = Sweep.ask(small_run(), tmp_path / "sweep", search=asked)
+    (base,) = sweep.points()
+    trials = [
+        make(sweep.folder / "runs" / name, base.run.with_settings([f"optimizer.lr={rate}"]), [0.9])
+        for name, rate in (("small-a", 0.1), ("small-b", 0.2), ("small-c", 0.3))
+    ]
+    assert folders([sweep.folder]) == trials
+    (trials[0] / "run.json").write_text("[]")
+    page = report([sweep.folder], tmp_path / "report.html")
+    assert [(row["run"], row["state"]) for row in downloads(page)["runs.csv"]] == [
+        ("small-a", "damaged"),
+        ("small-b", "done"),
+        ("small-c", "done"),
+    ]
+    assert "The sweep has no answers: " in text_of(page)
 
 
 def test_a_sweep_that_has_not_begun_has_a_page(tmp_path):
