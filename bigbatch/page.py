@@ -87,6 +87,12 @@ class Page:
         if figures:
             self._parts.append(f'<div class="charts">{figures}</div>')
 
+    def pictures(self, pictures: Iterable[tuple[str, str]]) -> None:
+        """SVG files of our own, each below the other with a caption."""
+        for text, caption in pictures:
+            drawing = text[text.index("<svg") :]
+            self._parts.append(f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>")
+
     def images(self, images: Iterable[tuple[bytes, str]], width_pixels: int = 64) -> None:
         """Small PNG pictures in a row, each with a caption."""
         shown = "".join(

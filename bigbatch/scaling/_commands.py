@@ -36,7 +36,7 @@ def measure(
     out: Path | None,
 ) -> Measurement:
     """Real steps of one model, printed; with `out`, written."""
-    from bigbatch.scaling.measured import asked, measurement, shown
+    from bigbatch.scaling.measured import asked, measurement, shown, written
 
     question = asked.asked(
         model,
@@ -52,8 +52,10 @@ def measure(
         settings=settings,
         out=out,
     )
-    found = measurement.measure(question, said=lambda line: print(line, file=sys.stderr))
+    found = measurement.measure(question, said=lambda line: print(line, file=sys.stderr), calibrate=out is not None)
     shown.show(found)
+    if out is not None:
+        print(written.write(found, _checked(), out, _command())[-1])
     return found
 
 

@@ -25,6 +25,7 @@ class Asked:
     subject: Subject
     plan: Plan
     rank_batch: int
+    gradient_bytes: int
     ranks: tuple[int, ...]
     comparisons: tuple[Comparison, ...]
     sweeps: tuple[Sweep, ...]
@@ -72,6 +73,7 @@ def asked(
         subject=what,
         plan=Plan(rounds=rounds, timed_steps=steps),
         rank_batch=rank_batch,
+        gradient_bytes=gradient_bytes,
         ranks=tuple(counts),
         comparisons=tuple(comparisons(names, counts, rank_batch)),
         sweeps=tuple(swept),

@@ -24,8 +24,9 @@ class Subject:
     classes: int
     engine_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
-    def run(self, case: Case) -> Run:
-        engine = {"name": case.engine, **self.engine_options.get(case.engine, {}), **dict(case.settings)}
+    def run(self, case: Case, **more: Any) -> Run:
+        """`more` are options of the engine that are no part of the case."""
+        engine = {"name": case.engine, **self.engine_options.get(case.engine, {}), **dict(case.settings), **more}
         return run_of(
             {"name": self.model, **self.model_options},
             engine,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from bigbatch.scaling.measured import rounds
+from bigbatch.scaling.measured import calibration, rounds
 from bigbatch.scaling.measured.asked import Asked
+from bigbatch.scaling.measured.calibration import Calibration
 from bigbatch.scaling.measured.cases import Case
+from bigbatch.scaling.measured.predicted import Predicted, predicted
 from bigbatch.scaling.measured.timings import Efficiency, Round, Timing, efficiency, timings
 
 
@@ -20,16 +22,45 @@ class Measurement:
     asked: Asked
     rounds: tuple[Round, ...]
     cores: int
+    traced: dict[Case, Round] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     @cached_property
     def timings(self) -> dict[Case, Timing]:
-        return timings(self.rounds)
+        return timings(self.rounds, self.traced)
 
     @cached_property
     def efficiencies(self) -> list[Efficiency]:
         return [efficiency(one, self.timings, self.cores) for one in self.asked.comparisons]
 
+    @cached_property
+    def predicted(self) -> list[Predicted]:
+        """The simulator's steps, where it was calibrated."""
+        if self.calibration is None:
+            return []
+        return predicted(self.timings, self.asked.subject, self.calibration)
 
-def measure(asked: Asked, said: Callable[[str], None]) -> Measurement:
-    found = rounds.measure(asked.subject, asked.cases, asked.plan, asked.hosts, said)
-    return Measurement(asked, tuple(found), os.cpu_count() or 1)
+
+def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool) -> Measurement:
+    """Calibration, where it is wanted and ranks are on this machine, takes its turn in every round."""
+    calibrated = []
+    wanted = calibrate and not asked.hosts and calibration.RANKS in asked.ranks
+
+    def each_round(number: int) -> None:
+        if wanted:
+            said(f"round {number + 1} of {asked.plan.rounds}: calibration")
+            calibrated.append(calibration.once(asked.subject, asked.rank_batch, asked.gradient_bytes))
+
+    found = rounds.measure(asked.subject, asked.cases, asked.plan, asked.hosts, said, each_round)
+    traced = {
+        case: rounds.once(asked.subject, case, asked.plan.rounds, asked.plan, traced=True)
+        for case in asked.cases
+        if case.engine == "horovod" and not case.settings
+    }
+    return Measurement(
+        asked=asked,
+        rounds=tuple(found),
+        cores=os.cpu_count() or 1,
+        traced=traced,
+        calibration=calibration.calibration(calibrated) if calibrated else None,
+    )

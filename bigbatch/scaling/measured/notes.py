@@ -30,11 +30,13 @@ class Sent(BaseModel):
 class Noted(BaseModel):
     """One step in seconds from its start. `exposed_s`: waited after the rank's own last gradient was ready."""
 
+    started_ns: int  # since 1970
     forward_s: float
     backward_s: float
     exposed_s: float | None
     overlapped_s: float | None  # communication while the rank still computed
     update_s: float
+    negotiation_s: float | None = None  # Horovod: while any tensor was being agreed on
     sent: list[Sent] = []
 
 
@@ -52,7 +54,7 @@ def noted(stepper: Stepper, steps: int) -> list[Noted]:
 
 class _Notes:
     def begin(self) -> None:
-        self.started = time.perf_counter()
+        self.started_ns, self.started = time.time_ns(), time.perf_counter()
         self.forward_s = self.summed_s = 0.0
         self.ready_s: float | None = None
         self.sent: list[Sent] = []
@@ -73,16 +75,17 @@ class _Notes:
         ready_s, sent = self.ready_s, list(self.sent)
         backward_end_s = self.summed_s if ready_s is None else ready_s
         return Noted(
+            started_ns=self.started_ns,
             forward_s=self.forward_s,
             backward_s=backward_end_s - self.forward_s,
             exposed_s=None if ready_s is None else self.summed_s - ready_s,
-            overlapped_s=None if ready_s is None else _overlapped_s(sent, ready_s),
+            overlapped_s=None if ready_s is None else overlapped_s(sent, ready_s),
             update_s=self.now() - self.summed_s,
             sent=sent,
         )
 
 
-def _overlapped_s(sent: list[Sent], until_s: float) -> float:
+def overlapped_s(sent: list[Sent], until_s: float) -> float:
     """The time before `until_s` in which at least one all-reduce was under way."""
     total = covered_to = 0.0
     for one in sorted(sent, key=lambda one: one.start_s):

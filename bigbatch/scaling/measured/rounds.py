@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bigbatch.scaling.measured import starts
+from bigbatch.scaling.measured import horovods_notes, starts
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.rank_program import Task
 from bigbatch.scaling.measured.timings import Round
@@ -53,11 +53,14 @@ def measure(
     return found
 
 
-def once(subject: Subject, case: Case, number: int, plan: Plan, hosts: Sequence[str] = ()) -> Round:
-    """Start a case's ranks and wait for what they measure."""
-    run = subject.run(case)
+def once(
+    subject: Subject, case: Case, number: int, plan: Plan, hosts: Sequence[str] = (), *, traced: bool = False
+) -> Round:
+    """Start a case's ranks and wait for what they measure; `traced`: Horovod's timeline tells of the notes."""
     load_1min = os.getloadavg()[0]
     with TemporaryDirectory() as folder, Neighbours() as neighbours:
+        timeline = Path(folder) / "timeline.json"
+        run = subject.run(case, **({"timeline": str(timeline)} if traced else {}))
         task = Task(
             run=run.model_dump(mode="json"),
             warmup_steps=plan.warmup_steps,
@@ -66,6 +69,8 @@ def once(subject: Subject, case: Case, number: int, plan: Plan, hosts: Sequence[
             folder=None if hosts else folder,
         )
         records = starts.records(case, task, Path(folder), hosts)
+        if traced:
+            records = horovods_notes.added(records, timeline)
     others = None if hosts else neighbours.cores
     return Round(case, number, tuple(records), others, load_1min)
 

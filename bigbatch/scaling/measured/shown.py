@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from bigbatch.scaling.measured.measurement import Measurement
-from bigbatch.scaling.measured.timings import Efficiency, Timing
+from bigbatch.scaling.measured.timings import Efficiency
 
-TIMES = ("what", "ms best", "ms median", "CPU ms", "load", "forward", "backward", "exposed", "overlapped", "sends")
+TIMES = ("what", "best", "median", "CPU", "load", "simulated")
+PHASES = ("what", "forward", "backward", "exposed", "overlapped", "negotiation", "update", "sends")
 EFFICIENCIES = ("scaling", "what", "alone ms", "ms", "efficiency")
 
 
@@ -22,23 +23,46 @@ def show(found: Measurement) -> None:
         f"medians of {asked.plan.timed_steps} steps in {asked.plan.rounds} rounds, in ms",
         highlight=False,
     )
-    console.print(_table(TIMES, [time_cells(timing) for timing in found.timings.values()]))
+    console.print(_table(TIMES, time_rows(found)))
+    console.print(_table(PHASES, phase_rows(found)))
     if found.efficiencies:
         console.print(_table(EFFICIENCIES, [efficiency_cells(one) for one in found.efficiencies]))
     for words in dict.fromkeys(one.refused for one in found.efficiencies if one.refused):
         console.print(f"no efficiency: {words}", highlight=False)
 
 
-def time_cells(timing: Timing) -> list[str]:
-    phases = timing.phases
-    parts: list[Any] = ["", "", "", "", ""]
-    if phases:
-        seconds = (phases.forward_s, phases.backward_s, phases.exposed_s, phases.overlapped_s)
-        sizes = ", ".join(f"{size / 2**20:.2f}" for size in phases.sent_bytes[:4])
-        more = ", ..." if len(phases.sent_bytes) > 4 else ""
-        parts = [*map(_ms, seconds), f"{len(phases.sent_bytes)}: {sizes}{more} MiB" if sizes else ""]
-    times = (timing.best_s, timing.median_s, timing.best_cpu_s)
-    return [timing.case.label, *map(_ms, times), f"{timing.best.load_1min:.1f}", *parts]
+def time_rows(found: Measurement) -> list[list[str]]:
+    """Best and median over rounds; the simulator's step with its error where there is one."""
+    simulated = {one.case: f"{_ms(one.simulated_s)} ({one.error:+.0%})" for one in found.predicted}
+    return [
+        [
+            case.label,
+            *map(_ms, (timing.best_s, timing.median_s, timing.best_cpu_s)),
+            f"{timing.best.load_1min:.1f}",
+            simulated.get(case, ""),
+        ]
+        for case, timing in found.timings.items()
+    ]
+
+
+def phase_rows(found: Measurement) -> list[list[str]]:
+    rows = []
+    for case, timing in found.timings.items():
+        phases = timing.phases
+        if phases is None:
+            continue
+        seconds = (phases.forward_s, phases.backward_s, phases.exposed_s, phases.overlapped_s, phases.negotiation_s)
+        rows.append([case.label, *map(_ms, (*seconds, phases.update_s)), sends(phases.sent_bytes)])
+    return rows
+
+
+def sends(sizes: Sequence[int]) -> str:
+    """How many messages, and how large: each where they are few, else their range."""
+    if not sizes:
+        return ""
+    kib = [f"{size / 2**10:,.0f}" for size in sizes]
+    said = ", ".join(kib) if len(kib) <= 4 else f"{min(sizes) / 2**10:,.0f} to {max(sizes) / 2**10:,.0f}"
+    return f"{len(sizes)}: {said} KiB"
 
 
 def efficiency_cells(one: Efficiency) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
+from types import MappingProxyType
 
 from bigbatch.scaling.measured.cases import Case, Comparison
 from bigbatch.scaling.measured.rank_program import Record
@@ -43,6 +44,7 @@ class Phases:
     exposed_s: float | None
     overlapped_s: float | None
     update_s: float
+    negotiation_s: float | None
     sent_bytes: tuple[int, ...]  # of one step of rank 0, in the order of sending
 
 
@@ -52,6 +54,7 @@ class Timing:
 
     case: Case
     rounds: tuple[Round, ...]
+    traced: Round | None = None  # one more with a trace, for its notes alone: tracing takes time
 
     @property
     def best(self) -> Round:
@@ -71,20 +74,26 @@ class Timing:
 
     @property
     def phases(self) -> Phases | None:
-        steps = [step for record in self.best.records for step in record.noted]
+        records = (self.traced or self.best).records
+        steps = [step for record in records for step in record.noted]
         if not steps:
             return None
-        exposed = [step.exposed_s for step in steps if step.exposed_s is not None]
-        overlapped = [step.overlapped_s for step in steps if step.overlapped_s is not None]
-        sent = sorted(self.best.records[0].noted[-1].sent, key=lambda one: one.start_s)
+        sent = sorted(records[0].noted[-1].sent, key=lambda one: one.start_s)
+        overlapped = [step.overlapped_s for step in steps if step.sent]
         return Phases(
             forward_s=median(step.forward_s for step in steps),
             backward_s=median(step.backward_s for step in steps),
-            exposed_s=median(exposed) if exposed else None,
-            overlapped_s=median(overlapped) if overlapped and sent else None,
+            exposed_s=_median(step.exposed_s for step in steps),
+            overlapped_s=_median(overlapped),
             update_s=median(step.update_s for step in steps),
+            negotiation_s=_median(step.negotiation_s for step in steps),
             sent_bytes=tuple(one.bytes for one in sent),
         )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 @dataclass(frozen=True)
@@ -98,11 +107,11 @@ class Efficiency:
     refused: str = ""
 
 
-def timings(rounds: Sequence[Round]) -> dict[Case, Timing]:
+def timings(rounds: Sequence[Round], traced: Mapping[Case, Round] = MappingProxyType({})) -> dict[Case, Timing]:
     by_case: dict[Case, list[Round]] = {}
     for one in rounds:
         by_case.setdefault(one.case, []).append(one)
-    return {case: Timing(case, tuple(found)) for case, found in by_case.items()}
+    return {case: Timing(case, tuple(found), traced.get(case)) for case, found in by_case.items()}
 
 
 def efficiency(comparison: Comparison, found: dict[Case, Timing], cores: int) -> Efficiency:
