@@ -76,3 +76,19 @@ def write_timeline(path: Path) -> Path:
     ]
     path.write_text(json.dumps(events))
     return path
+
+
+def crossing(trace: dict[str, Any]) -> list[tuple[str, str]]:
+    """Events of one row that neither lie within each other nor apart: viewers draw nothing sensible of them."""
+    found: list[tuple[str, str]] = []
+    around: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            outer = around.setdefault((event["pid"], event["tid"]), [])
+            start, end = event["ts"], event["ts"] + event["dur"]
+            while outer and outer[-1][1] <= start + 1e-6:
+                outer.pop()
+            if outer and end > outer[-1][1] + 1e-3:  # the trace has thousandths
+                found.append((event["name"], outer[-1][0]))
+            outer.append((event["name"], end))
+    return found

@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from hand_trace import crossing
 
 from bigbatch.cli import app
 from bigbatch.errors import Problem
@@ -56,6 +57,7 @@ def test_two_ranks_of_ddp(tmp_path, monkeypatch, capsys):
     moments = [event["ts"] for event in found["traceEvents"] if event["ph"] != "M"]
     assert moments == sorted(moments)
     assert moments[0] == 0
+    assert crossing(found) == []
     assert any(event["name"] == "aten::convolution_backward" for event in found["traceEvents"])
     assert "(c) One step of ddp on 2 ranks" in (out / "trace_ddp.svg").read_text()
     page = (out / "trace.html").read_text()
@@ -93,6 +95,7 @@ def test_a_gradient_of_horovod_travels_between_its_hook_and_the_wait(tmp_path, m
     found = json.loads((out / "trace.json").read_text())
     processes = {event["args"]["name"] for event in found["traceEvents"] if event["name"] == "process_name"}
     assert processes == {"horovod rank 0", "horovod rank 1", "horovod timeline of rank 0", "local rank 0"}
+    assert crossing(found) == []
     for text in ("Fig. 8 (a)", "Fig. 8 (b)", "conv1.0.weight"):
         assert text in (out / "trace.html").read_text(), text
 

@@ -21,6 +21,7 @@ from bigbatch.scaling.trace.timeline import Timeline
 
 MOST_PLAIN_EVENTS = 20_000  # about 4 MB; more than that is packed
 _NOISE = ("Ev Idx", "External id", "Record function id", "Concrete Inputs", "Input Strides")
+_MARKS = "marks"
 _CYCLES, _NEGOTIATION, _COMMUNICATION, _FIRST_TENSOR = 1, 2, 3, 10
 
 
@@ -81,15 +82,20 @@ def write(recordings: Sequence[Recorded], folder: Path) -> Path:
 
 
 def _threads(profile: Profile) -> dict[int | str, tuple[int, str]]:
-    """A number and a name for each thread: the one that steps, those that send, the others."""
+    """A number and a name for each thread: the one that steps, those that send, the others. First comes one for our
+    own marks, which would cut through the profiler's events: a gradient is handed over before its operator ends.
+    """
     computing = profile.spans(profiler.STEP)[0].thread
     sending = sorted({event["tid"] for event in profile.events if profiler.is_message(event)} - {computing}, key=str)
     others = sorted({event["tid"] for event in profile.events} - {computing, *sending}, key=str)
-    found = {computing: (1, f"rank {profile.rank} compute")}
+    found: dict[int | str, tuple[int, str]] = {
+        _MARKS: (1, f"rank {profile.rank} phases"),
+        computing: (2, f"rank {profile.rank} compute"),
+    }
     for index, thread in enumerate(sending):
-        found[thread] = (2 + index, f"rank {profile.rank} communication" + (f" {index + 1}" if index else ""))
+        found[thread] = (3 + index, f"rank {profile.rank} communication" + (f" {index + 1}" if index else ""))
     for index, thread in enumerate(others):
-        found[thread] = (2 + len(sending) + index, f"rank {profile.rank} thread {thread}")
+        found[thread] = (3 + len(sending) + index, f"rank {profile.rank} thread {thread}")
     return found
 
 
@@ -98,9 +104,8 @@ def _of_rank(
 ) -> Iterator[dict[str, Any]]:
     for event in profile.events:
         if recorded.zero_ns <= event["start_ns"] <= recorded.end_ns:
-            yield _event(
-                event["name"], event["start_ns"], event["end_ns"], process, threads[event["tid"]], recorded
-            ) | {
+            thread = threads[_MARKS if event["name"].startswith(profiler.MARK) else event["tid"]]
+            yield _event(event["name"], event["start_ns"], event["end_ns"], process, thread, recorded) | {
                 "cat": event["cat"],
                 "args": {name: value for name, value in event["args"].items() if name not in _NOISE},
             }
