@@ -24,7 +24,6 @@ ENGINES: dict[str, Any] = {"ddp": ddp, "horovod": horovod}
 BAND = (0.05, 0.95)
 TERMS = ("jitter", "latency", "transfer", "negotiation")
 MOST_RANKS = 10_000_000
-_PICTURED = (0.0,)  # the phase of Horovod's cycle
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,15 @@ class Setting:
 
     def one_step(self, ranks: int) -> Step:
         """The expected step as a picture: what ran when."""
-        return self._steps(slowest(self.machine.jitter, ranks), ranks, (), _PICTURED)[0]
+        profile = self._slowed(slowest(self.machine.jitter, ranks), ranks)
+        return ENGINES[self.engine].simulate(profile, self.config, self.machine, ranks)
 
     def step_us(self, ranks: int, *, share: float | None = None, free: Collection[str] = ()) -> float:
         """The expected step; with `share`, what this share of steps stays below; with `free`, terms at no cost."""
         jitter, factor = self.machine.jitter, 1.0
         if "jitter" not in free:
             factor = slowest(jitter, ranks) if share is None else slowest_quantile(jitter, ranks, share)
-        steps = self._steps(factor, ranks, free, ENGINES[self.engine].PHASES)
+        steps = ENGINES[self.engine].typical(self._slowed(factor, ranks), self.config, self.machine, ranks, free=free)
         return sum(step.step_us for step in steps) / len(steps)
 
     def efficiency(self, ranks: int) -> float:
@@ -102,10 +102,8 @@ class Setting:
             worth_us={term: max(0.0, step_us - self.step_us(ranks, free=(term,))) for term in TERMS},
         )
 
-    def _steps(self, factor: float, ranks: int, free: Collection[str], phases: Sequence[float]) -> list[Step]:
-        beside_others = self.machine.contention if ranks > 1 else 1.0
-        simulate, slowed = ENGINES[self.engine].simulate, self.profile.slowed(factor * beside_others)
-        return [simulate(slowed, self.config, self.machine, ranks, free=free, phase=phase) for phase in phases]
+    def _slowed(self, factor: float, ranks: int) -> Profile:
+        return self.profile.slowed(factor * (self.machine.contention if ranks > 1 else 1.0))
 
 
 def counts(to: int, points: int, ranks_per_node: int) -> list[int]:

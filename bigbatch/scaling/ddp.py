@@ -18,7 +18,6 @@ from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
-PHASES = (0.0,)
 
 
 class Config(BaseModel):
@@ -42,10 +41,15 @@ def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) 
     return [*found, current] if current else found
 
 
-def simulate(
-    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = (), phase: float = 0.0
-) -> Step:
-    """One step of `ranks` ranks, all as fast as `profile` says. `phase` is Horovod's: here nothing goes by a clock."""
+def typical(
+    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()
+) -> list[Step]:
+    """Every step is like the other."""
+    return [simulate(profile, config, machine, ranks, free=free)]
+
+
+def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()) -> Step:
+    """One step of `ranks` ranks, all as fast as `profile` says."""
     if ranks == 1:
         return Step(profile, ranks)
     gradients = profile.gradients()

@@ -21,7 +21,9 @@ from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
-PHASES = tuple(index / 8 for index in range(8))  # cycles know nothing of steps: a mean over where one begins
+_PHASES = tuple(index / 8 for index in range(8))
+_STEPS_IN_A_ROW = 12
+_FIRST_STEPS = 4  # until they have fallen into step with the cycles
 _GATHER_AND_BROADCAST = 4  # collectives of an uncached cycle: sizes and requests to rank 0, size and responses back
 
 
@@ -56,6 +58,26 @@ def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine
     if cached:
         return collective_us
     return _GATHER_AND_BROADCAST * collective_us + ranks * requests * config.request_us
+
+
+def typical(
+    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()
+) -> list[Step]:
+    """Steps whose mean is the expected one.
+
+    A step that ends with a cycle's last message begins the next one there: where all steps are alike they follow each
+    other as they fall. With jitter a step may begin anywhere in a cycle.
+    """
+    if machine.jitter.fraction or ranks == 1:
+        return [simulate(profile, config, machine, ranks, free=free, phase=phase) for phase in _PHASES]
+    found: list[Step] = []
+    phase = 0.0
+    for _ in range(_STEPS_IN_A_ROW):
+        step = simulate(profile, config, machine, ranks, free=free, phase=phase)
+        idle_us = max(config.cycle_ms * 1e3, step.asked[-1][1] - step.asked[-1][0])
+        phase = (step.next_cycle_us - step.step_us) / idle_us
+        found.append(step)
+    return found[_FIRST_STEPS:]
 
 
 def simulate(
@@ -97,7 +119,7 @@ def simulate(
             ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
-    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations))
+    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us)
 
 
 def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:

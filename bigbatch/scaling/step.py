@@ -38,6 +38,7 @@ class Step:
     ranks: int
     sent: tuple[Sent, ...] = ()
     asked: tuple[tuple[float, float], ...] = ()  # negotiations, from and to, counted from the start of backward
+    next_cycle_us: float = 0.0  # Horovod: when it would ask again, counted from there too
 
     @property
     def compute_us(self) -> float:
