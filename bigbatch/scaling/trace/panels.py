@@ -39,7 +39,7 @@ def panels(seen: Seen, scale: str) -> list[Panel]:
         Panel(f"trace_{seen.engine}", pictures.streams(title, seen.bars, seen.step_us, scale), _caption(seen.engine))
     ]
     if seen.tensors:
-        title = f"(b) Horovod's timeline of that step, {ranks}"
+        title = f"(b) Horovod's timeline of the same step, {ranks}"
         found.append(Panel(f"trace_{seen.engine}_timeline", _tensors(title, seen, scale), _TIMELINE_CAPTION))
     return found
 
