@@ -13,7 +13,9 @@ Settings = Annotated[
     list[str] | None,
     Parameter(name="--set", negative="", help="FIELD=VALUE for any field of the run, like optimizer.lr=3.2"),
 ]
-Ranks = Annotated[int, Parameter(help="processes on this machine, started with torchrun; the result is the same")]
+Ranks = Annotated[
+    int, Parameter(help="processes on this machine, started with torchrun or horovodrun; the result is the same")
+]
 RunsDir = Annotated[Path, Parameter(help="where run folders are made")]
 DataDir = Annotated[
     Path | None, Parameter(help="where datasets are looked up; else $BIGBATCH_DATA, then ~/.cache/bigbatch/datasets")
