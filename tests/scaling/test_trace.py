@@ -9,7 +9,7 @@ import pytest
 from hand_trace import SECOND_NS, crossing, mark, rank_marks, write_profile, write_timeline
 
 from bigbatch.errors import Problem
-from bigbatch.scaling.trace import merge, panels, profiler, seen, timeline
+from bigbatch.scaling.trace import merge, panels, profiler, report, seen, timeline
 from bigbatch.scaling.trace.merge import Recorded
 
 
@@ -142,3 +142,8 @@ def test_files_that_are_no_traces_are_named(tmp_path, text):
         profiler.read(path, 0)
     with pytest.raises(Problem, match=r"some\.json is no timeline"):
         timeline.read(path)
+
+
+def test_a_busy_machine_is_admitted():
+    assert report.busy_words([0.2, 0.9]) == ""
+    assert "load up to 3.5" in report.busy_words([0.2, 3.5])

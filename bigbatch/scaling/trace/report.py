@@ -110,10 +110,12 @@ def write(traced: Traced, folder: Path, command: str) -> list[Path]:
     for panel in drawn:
         written += panel.chart.save(folder / panel.name)
     about = _about(traced, command)
-    written.append(whole.write_text(folder / "trace.md", _markdown(steps, drawn, about, trace)))
+    written.append(whole.write_text(folder / "trace.md", _markdown(traced, drawn, about, trace)))
 
     page = Page(f"{traced.model}: one step of each engine", traced.scale)
     page.text(WORDS)
+    if busy_words(traced.loads):
+        page.text(busy_words(traced.loads), "warning")
     page.table(_COLUMNS, _rows(steps))
     for panel in drawn:
         page.charts([(panel.chart, panel.caption)])
@@ -122,6 +124,16 @@ def write(traced: Traced, folder: Path, command: str) -> list[Path]:
     page.link(trace.name, trace.name)
     page.footer(about)
     return [*written, page.write(folder / "trace.html")]
+
+
+def busy_words(loads: Sequence[float]) -> str:
+    """What to know of a trace that was made beside other work; nothing where the machine was quiet."""
+    if max(loads) < 1:
+        return ""
+    return (
+        f"The machine was busy with other work (load up to {max(loads):.1f} on {os.cpu_count()} cores before it began): "
+        "a bar may be long because its thread had no core."
+    )
 
 
 def _opening(trace: Path) -> str:
@@ -152,10 +164,11 @@ def _json(traced: Traced, steps: Sequence[Seen], command: str) -> dict[str, Any]
     }
 
 
-def _markdown(steps: Sequence[Seen], drawn: Sequence[panels.Panel], about: Sequence[str], trace: Path) -> str:
-    lines = ["# One step of each engine", "", f"`{about[0]}`", *about[1:], "", WORDS, ""]
+def _markdown(traced: Traced, drawn: Sequence[panels.Panel], about: Sequence[str], trace: Path) -> str:
+    lines = ["# One step of each engine", "", f"`{about[0]}`", "", *(f"- {line}" for line in about[1:]), ""]
+    lines += [" ".join(filter(None, [WORDS, busy_words(traced.loads)])), ""]
     lines += [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
-    for row in _rows(steps):
+    for row in _rows(traced.steps):
         lines.append(f"| {' | '.join(f'{cell:.2f}' if isinstance(cell, float) else str(cell) for cell in row)} |")
     for panel in drawn:
         lines += ["", f"![{panel.chart.title}]({panel.name}.png)", "", panel.caption]
