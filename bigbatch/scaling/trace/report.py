@@ -128,10 +128,11 @@ def write(traced: Traced, folder: Path, command: str) -> list[Path]:
 
 def busy_words(loads: Sequence[float]) -> str:
     """What to know of a trace that was made beside other work; nothing where the machine was quiet."""
-    if max(loads) < 1:
+    before = loads[0]  # the later ones have our own ranks in them
+    if before < 1:
         return ""
     return (
-        f"The machine was busy with other work (load up to {max(loads):.1f} on {os.cpu_count()} cores before it began): "
+        f"The machine was busy with other work (load {before:.1f} on {os.cpu_count()} cores before it began): "
         "a bar may be long because its thread had no core."
     )
 
