@@ -1,0 +1,53 @@
+"""Two network namespaces joined by a link that `tc` shapes: two machines, as far as ranks can tell."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pytest
+
+UNSHAPED: tuple[str, ...] = ()
+NARROW = ("tbf", "rate", "1mbit", "burst", "4kb", "latency", "10s")
+FAR = ("netem", "delay", "25ms")  # each way
+
+
+def run(*line: object) -> None:
+    subprocess.run([str(word) for word in line], check=True, capture_output=True)
+
+
+@contextmanager
+def joined(shape: Sequence[str] = UNSHAPED) -> Iterator[str]:
+    """`netns:A,netns:B`, as --hosts takes them."""
+    a, b = (f"bb{os.getpid()}{end}" for end in "ab")
+    try:
+        for name in (a, b):
+            run("ip", "netns", "add", name)
+        run("ip", "link", "add", "veth0", "netns", a, "type", "veth", "peer", "name", "veth0", "netns", b)
+        for name, address in ((a, "10.97.0.1/24"), (b, "10.97.0.2/24")):
+            run("ip", "-n", name, "address", "add", address, "dev", "veth0")
+            run("ip", "-n", name, "link", "set", "lo", "up")
+            run("ip", "-n", name, "link", "set", "veth0", "up")
+            if shape:
+                run("tc", "-n", name, "qdisc", "add", "dev", "veth0", "root", *shape)
+        yield f"netns:{a},netns:{b}"
+    finally:
+        for name in (a, b):
+            with suppress(subprocess.CalledProcessError):
+                run("ip", "netns", "delete", name)
+
+
+def needs(shape: Sequence[str]) -> pytest.MarkDecorator:
+    """Skip where such a link cannot be made, which is found out by making it: kernels differ in what they shape."""
+    try:
+        if not shutil.which("ip") or not shutil.which("tc"):
+            raise FileNotFoundError
+        with joined(shape):
+            able = True
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        able = False
+    what = shape[0] if shape else "network namespaces"
+    return pytest.mark.skipif(not able, reason=f"needs ip and tc, the right to use them, and {what} in the kernel")

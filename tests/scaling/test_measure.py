@@ -1,0 +1,146 @@
+"""`bigbatch scale measure` with real ranks, on this machine and over two network namespaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import namespaces
+import pytest
+
+from bigbatch.cli import app
+from bigbatch.errors import Notice, Problem
+from bigbatch.scaling.measured import asked, hosts, rounds
+from bigbatch.scaling.measured.cases import Case, Subject
+from bigbatch.scaling.measured.timings import timings
+
+TINY = Subject("mlp", {"hidden": (16, 16)}, (1, 8, 8), 10)
+PAIR = Case("ddp", 2, 4)
+FEW = rounds.Plan(rounds=1, warmup_steps=2, timed_steps=4, noted_steps=2)
+
+
+def scale(*arguments: object) -> int:
+    return app(["scale", *map(str, arguments)], result_action="return_value")
+
+
+def test_two_real_ranks_and_one_process_are_measured():
+    said: list[str] = []
+    found = timings(rounds.measure(TINY, [Case("local", 1, 4), PAIR], FEW, said=said.append))
+    alone, pair = found[Case("local", 1, 4)], found[PAIR]
+    assert [len(timing.best.records) for timing in (alone, pair)] == [1, 2]
+    assert [len(record.wall_s) for record in pair.best.records] == [4, 4]
+    # 64·16+16, 16·16+16, 16·10+10: what travels is every gradient, once
+    assert sum(pair.phases.sent_bytes) == sum(pair.best.records[0].bucket_bytes) == 4 * (1040 + 272 + 170)
+    assert alone.phases.sent_bytes == ()
+    assert all(step.exposed_s > 0 for record in pair.best.records for step in record.noted)
+    assert said[0].startswith("round 1 of 1: local, 1 x 4: ")
+
+
+@namespaces.needs(namespaces.NARROW)
+def test_a_narrow_link_between_two_hosts_shows_as_exposed_communication():
+    exposed_s = {}
+    for shape in (namespaces.UNSHAPED, namespaces.NARROW):
+        with namespaces.joined(shape) as names:
+            found = rounds.once(TINY, PAIR, 0, FEW, hosts.parsed(names))
+            exposed_s[shape] = min(step.exposed_s for record in found.records for step in record.noted)
+    # 6 kB at 1 Mbit/s: some 40 ms
+    assert exposed_s[namespaces.NARROW] > 5 * exposed_s[namespaces.UNSHAPED]
+
+
+@namespaces.needs(namespaces.FAR)
+def test_a_long_way_between_two_hosts_shows_as_exposed_communication():
+    with namespaces.joined(namespaces.FAR) as names:
+        found = rounds.once(TINY, PAIR, 0, FEW, hosts.parsed(names))
+    assert min(step.exposed_s for record in found.records for step in record.noted) > 0.025
+
+
+def test_a_signal_leaves_no_ranks_behind(tmp_path):
+    """The ranks' program never ends by itself; its process group is gone after the signal."""
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom bigbatch.scaling.measured.starts import run_all\n"
+        "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'\n"
+        "run_all([[sys.executable, '-c', child]], 1, Path(sys.argv[1]))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.DEVNULL) as process:
+        log = tmp_path / "output-0.log"
+        while not (log.exists() and log.read_text().endswith("\n")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(log.read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--ranks", "0"], "--ranks 0 makes no sense"),
+        (["--ranks", "two"], "--ranks two is no list of numbers"),
+        (["--batch", "0"], "--batch 0 makes no sense"),
+        (["--rounds", "0"], "--rounds 0 makes no sense"),
+        (["--steps", "-1"], "--steps -1 makes no sense"),
+        (["--engines", "dpd"], "no engine called 'dpd'; did you mean 'ddp'?"),
+        (["--engines", ","], "no engine was named"),
+        (["--sample", "large"], "--sample large is no shape"),
+        (["--set", "ddp.bukket_mb=1"], "has no option 'bukket_mb'; did you mean 'bucket_mb'?"),
+        (["--set", "dpd.bucket_mb=1"], "is for 'dpd'; did you mean 'ddp'?"),
+        (["--hosts", "a,-oProxyCommand=x"], "'-oProxyCommand=x', which is no name of a host"),
+        (["--hosts", "a,a"], "names a host twice"),
+        (["--hosts", "a,b", "--ranks", "3"], "3 ranks do not divide over 2 hosts"),
+        (["--hosts", "netns:no-such-namespace"], "host 'netns:no-such-namespace' cannot be used"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_writes_nothing(arguments, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    engines = [] if "--engines" in arguments else ["--engines", "ddp"]
+    sample = [] if "--sample" in arguments else ["--sample", "1,8,8"]
+    with pytest.raises(Problem) as caught:
+        scale("measure", "mlp", *engines, *sample, *arguments, "--out", "o")
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not Path("o").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        ("mpl", "no model called 'mpl'; did you mean 'mlp'?"),
+        ("vgg16", "'vgg16' is a table of layers and cannot be run"),
+        ("mine.csv", "'mine.csv' is a table of layers and cannot be run"),
+    ],
+)
+def test_what_is_no_model_is_one_sentence(model, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Problem, match=sentence.replace("?", r"\?")):
+        scale("measure", model, "--engines", "ddp", "--out", "o")
+    assert not Path("o").exists()
+
+
+def test_an_out_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "o").write_text("mine")
+    with pytest.raises(Problem, match="is a file: name a folder"):
+        scale("measure", "mlp", "--engines", "ddp", "--out", tmp_path / "o")
+    assert (tmp_path / "o").read_text() == "mine"
+
+
+def question(engines: str | None, ranks: str = "1,2") -> asked.Asked:
+    return asked.asked(
+        "mlp", engines=engines, ranks=ranks, rank_batch=8, sample_shape=(1, 8, 8), classes=10, rounds=1, steps=1,
+        hosts="", sweep=False, settings=[], out=None,
+    )  # fmt: skip
+
+
+def test_more_ranks_than_cores_are_said_in_plain_words():
+    with pytest.warns(Notice, match=r"64 ranks share \d+ cores here: they take turns"):
+        question("ddp", "64")
+
+
+def test_without_horovod_the_others_are_measured_unless_it_was_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "horovod", None)  # as if it were not installed
+    with pytest.warns(Notice, match="horovod is left out.*make horovod"):
+        assert {case.engine for case in question(None).cases} == {"local", "ddp"}
+    with pytest.raises(Problem, match="make horovod"):
+        question("ddp,horovod")

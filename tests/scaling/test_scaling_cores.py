@@ -1,0 +1,70 @@
+"""Computing and sending on the same cores, by hand: a backward pass of 500 + 700 + 900 µs."""
+
+from __future__ import annotations
+
+import pytest
+from hand import PROFILE, pair
+
+from bigbatch.scaling import ddp, horovod
+from bigbatch.scaling.cores import Cores
+from bigbatch.scaling.curve import Setting
+from bigbatch.scaling.machine import Jitter, Measured
+
+
+def test_a_message_takes_its_share_from_computing():
+    cores = Cores(PROFILE, stolen=0.5)
+    # alone 400 µs, beside computing 800: computing loses half of 400 in these 800, so it runs at 3/4
+    assert cores.send(500.0, 400.0, 800.0) == 1300
+    assert cores.when(500.0) == 500
+    assert cores.when(500.0 + 300.0) == 900
+    assert cores.when(2100.0) == 2300
+    assert [layer.backward_us for layer in cores.stretched().layers] == [500, pytest.approx(900), pytest.approx(900)]
+
+
+def test_a_message_is_as_fast_as_alone_once_computing_is_over():
+    cores = Cores(PROFILE, stolen=0.5)
+    # 400 µs of computing are left at 1700; at 3/4 they take 533.3, in which two thirds of the message move
+    end_us = cores.send(1700.0, 400.0, 800.0)
+    assert end_us == pytest.approx(1700 + 1600 / 3 + 400 / 3)
+    assert cores.send(end_us, 400.0, 800.0) == pytest.approx(end_us + 400)
+
+
+def test_nothing_is_taken_where_nothing_is_shared():
+    cores = Cores(PROFILE)
+    assert cores.send(500.0, 400.0, 400.0) == 900
+    assert cores.stretched() is PROFILE
+
+
+def test_ddp_on_shared_cores():
+    # one bucket of c (800 kB: 900 µs) beside backward; the rest (700 kB: 800 µs) after it
+    config = ddp.Config(bucket_mib=0.76, first_bucket_mib=0.76)
+    plain = ddp.simulate(PROFILE, config, pair(), 2)
+    shared = ddp.simulate(PROFILE, config, pair(stolen=0.5), 2)
+    assert plain.step_us == pytest.approx(1000 + 2100 + 800 + 200)
+    assert shared.step_us == pytest.approx(plain.step_us + 450)  # half of 900
+
+
+def test_contention_slows_computing_of_several_ranks_only():
+    setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mib=25.0), pair(contention=1.5))
+    assert setting.step_us(1) == PROFILE.compute_us
+    assert setting.step_us(2) == pytest.approx(1.5 * PROFILE.compute_us + 1600)  # one bucket of 1.5 MB at the end
+
+
+def test_busy_points_hold_beside_computing_only():
+    links = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
+    config = ddp.Config(bucket_mib=0.76, first_bucket_mib=0.76)
+    first, last = ddp.simulate(PROFILE, config, pair(links=links), 2).sent
+    # 1800 µs from 500 on, of which 1600 are beside computing: the last ninth of it goes at twice that speed
+    assert first.end_us - first.start_us == pytest.approx(1600 + 100)
+    assert last.end_us - last.start_us == pytest.approx(100 + 0.7 * 1000)
+
+
+def test_steps_fall_into_step_with_long_cycles():
+    """A step of 3.4 ms and more ends with a cycle's message: with cycles of 10 ms one begins every 10."""
+    config = horovod.Config(cycle_ms=10.0)
+    machine = pair(blocking=True)
+    assert Setting(PROFILE, "horovod", config, machine).step_us(2) == pytest.approx(10_000)
+    # with jitter it may begin anywhere in a cycle: at 0 all wait for 10,000, at 1250 only the last gradient does
+    jittery = machine.model_copy(update={"jitter": Jitter(fraction=1e-9)})
+    ends_us = [11_650, 11_700, *(1250 * eighth + 1650 for eighth in range(2, 8))]
+    assert Setting(PROFILE, "horovod", config, jittery).step_us(2) == pytest.approx(1200 + sum(ends_us) / 8)
