@@ -144,6 +144,19 @@ def test_files_that_are_no_traces_are_named(tmp_path, text):
         timeline.read(path)
 
 
+def test_a_new_trace_takes_the_place_of_an_earlier_one(by_hand, tmp_path):
+    def names(*recordings):
+        traced = report.Traced("mlp", 8, (3, 8, 8), recordings, [0.1] * len(recordings), {})
+        written = {path.name for path in report.write(traced, tmp_path / "out", "bigbatch scale trace mlp")}
+        assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"trace_mine.txt"}
+        return written
+
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trace_mine.txt").write_text("stays")
+    assert "trace_horovod_timeline.svg" in names(by_hand)
+    assert not any("horovod" in name for name in names(Recorded("ddp", by_hand.profiles)))
+
+
 def test_a_busy_machine_is_admitted():
     assert report.busy_words([0.2, 1.9]) == ""  # the second engine began when the first had just ended
     assert "load 3.5" in report.busy_words([3.5, 2.2])

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bigbatch import provenance, whole
+from bigbatch import parts, provenance, whole
 from bigbatch.scaling.trace import merge, panels, seen
 from bigbatch.scaling.trace.merge import Recorded
 from bigbatch.scaling.trace.seen import Seen
@@ -123,7 +123,17 @@ def write(traced: Traced, folder: Path, command: str) -> list[Path]:
     page.text(f"{_opening(trace)} It has every step of every rank.")
     page.link(trace.name, trace.name)
     page.footer(about)
-    return [*written, page.write(folder / "trace.html")]
+    written.append(page.write(folder / "trace.html"))
+    _clear_earlier(folder, written)
+    return written
+
+
+def _clear_earlier(folder: Path, written: Sequence[Path]) -> None:
+    """What an earlier trace left here under our names: its pictures would pass for this one's."""
+    pictures = [f"trace_{engine}{of}" for engine in parts.names("engines") for of in ("", "_timeline")]
+    names = {"trace.json", "trace.json.gz", *(name + end for name in pictures for end in (".png", ".svg", ".csv"))}
+    for name in names - {path.name for path in written}:
+        (folder / name).unlink(missing_ok=True)
 
 
 def busy_words(loads: Sequence[float]) -> str:
