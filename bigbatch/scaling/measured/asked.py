@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bigbatch import parts
@@ -86,6 +86,12 @@ def asked(
     machines.check(places)
     _warn_beyond_cores(several, places)
     return found
+
+
+def replaced(question: Asked, chosen: Sequence[Sweep]) -> Asked:
+    """The same with sweeps of one's own, and weak scaling alone."""
+    weak = tuple(one for one in question.comparisons if one.scaling == "weak")
+    return replace(question, sweeps=tuple(chosen), comparisons=weak)
 
 
 def _engines(text: str | None) -> list[str]:

@@ -1,0 +1,179 @@
+"""Simulated against measured steps on 2 ranks of this machine, for several models: each is to be within 25 %.
+
+    python benchmarks/scaling.py [--rounds 3] [--steps 20] [--models mlp,cnn] [--out results/scaling]
+
+For each model: this machine is calibrated (all-reduces, a step without communication, what sending takes from
+computing; none of it a step that is predicted), and DDP with several bucket caps and Horovod with several cycles and
+fusion buffers take real steps, all in turn. Writes measured.md and measured.csv, and machine.json of the first model.
+On an idle machine some 4 minutes a model; what others do meanwhile is written beside every row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from bigbatch import whole
+from bigbatch.provenance import collect
+from bigbatch.scaling.measured import asked, measurement, written
+from bigbatch.scaling.measured.cases import Case, Sweep
+from bigbatch.scaling.measured.measurement import Measurement
+from bigbatch.scaling.measured.predicted import WITHIN
+from bigbatch.scaling.tables import csv_text
+
+# model: options, sample, batch a rank
+MODELS: dict[str, tuple[list[str], tuple[int, ...], int]] = {
+    "mlp": (["model.hidden=[512,512]"], (3, 32, 32), 64),
+    "cnn": (["model.width=32", "model.hidden=256"], (3, 32, 32), 32),
+    "lstm": (["model.hidden=256"], (1, 28, 28), 32),
+    "resnet_cifar": ([], (3, 32, 32), 16),
+}
+COLUMNS = (
+    *("model", "what", "measured ms", "median ms", "simulated ms"),
+    *("error", f"within {WITHIN:.0%}", "others' cores", "load"),
+)
+_SHARES = (1.0, 1 / 2, 1 / 4, 1 / 8)
+_CYCLES_MS = (1.0, 5.0, 20.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--engines", default=None)
+    parser.add_argument("--out", type=Path, default=None)
+    options = parser.parse_args()
+    found = [_measured(name, options) for name in options.models.split(",")]
+    rows = [row for one in found for row in _rows(one)]
+    for row in rows:
+        print("  ".join(str(cell) for cell in row))
+    holds = sum(row[6] == "yes" for row in rows)
+    print(f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%} of the measured ones")
+    if options.out:
+        text = csv_text([row for one in found for row in written.rows(one)])
+        whole.write_text(options.out / "measured.csv", text)
+        whole.write_text(options.out / "measured.md", _markdown(found, rows, holds))
+        machine = next(one.calibration.machine for one in found if one.calibration)
+        whole.write_text(options.out / "machine.json", machine.model_dump_json(indent=2) + "\n")
+
+
+def _measured(model: str, options: argparse.Namespace) -> Measurement:
+    settings, sample_shape, rank_batch = MODELS[model]
+    question = asked.asked(
+        model,
+        engines=options.engines,
+        ranks="2",
+        rank_batch=rank_batch,
+        sample_shape=sample_shape,
+        classes=10,
+        rounds=options.rounds,
+        steps=options.steps,
+        hosts="",
+        sweep=False,
+        settings=settings,
+        out=options.out,
+    )
+    engines = {one.ranks.engine for one in question.comparisons}
+    chosen = asked.replaced(question, _sweeps(engines, rank_batch, question.gradient_bytes))
+    return measurement.measure(chosen, lambda line: print(f"{model}: {line}", file=sys.stderr), calibrate=True)
+
+
+def _sweeps(engines: set[str], rank_batch: int, gradient_bytes: int) -> list[Sweep]:
+    model_mb = gradient_bytes / 2**20
+    values = {
+        ("ddp", "bucket_mb"): [float(f"{share * model_mb:.3g}") for share in _SHARES],
+        ("horovod", "cycle_ms"): list(_CYCLES_MS),
+        ("horovod", "fusion_mb"): [0.0, float(f"{model_mb / 4:.3g}")],
+    }
+    return [
+        Sweep(engine, name, tuple(Case(engine, 2, rank_batch, ((name, value),)) for value in listed))
+        for (engine, name), listed in values.items()
+        if engine in engines
+    ]
+
+
+def _rows(found: Measurement) -> list[list[Any]]:
+    listed = []
+    for one in found.predicted:
+        timing = found.timings[one.case]
+        others = timing.best.others_cores
+        listed.append(
+            [
+                found.asked.subject.model,
+                one.case.label,
+                f"{1e3 * one.measured_s:.2f}",
+                f"{1e3 * timing.median_s:.2f}",
+                f"{1e3 * one.simulated_s:.2f}",
+                f"{one.error:+.0%}",
+                "yes" if one.holds else "no",
+                "" if others is None else f"{others:.2f}",
+                f"{timing.best.load_1min:.1f}",
+            ]
+        )
+    return listed
+
+
+def _markdown(found: list[Measurement], rows: list[list[Any]], holds: int) -> str:
+    origin = collect()
+    plan = found[0].asked.plan
+    lines = [
+        "# Measured against simulated, 2 ranks of one machine",
+        "",
+        f"`{shlex.join(['python', *sys.argv])}`, commit {(origin['commit'] or 'unknown')[:12]}, "
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {origin['hardware']['cpu']}, {os.cpu_count()} cores.",
+        "",
+        f"Measured: the best of {plan.rounds} rounds, each the median of {plan.timed_steps} steps, one thread a rank, "
+        "gloo over loopback. Simulated: from this machine's calibration, none of which is a step that is predicted. "
+        f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%}.",
+        "",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|" + "---|" * len(COLUMNS),
+        *("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows),
+        "",
+        "## Calibration",
+        "",
+        "| model | batch a rank | gradients MiB | step alone ms | contention | stolen | least all-reduce µs | largest |",
+        "|---|---|---|---|---|---|---|---|",
+        *(_calibrated(one) for one in found),
+        "",
+        "## Efficiency",
+        "",
+        *(f"- {words}" for one in found for words in _efficiencies(one)),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _calibrated(found: Measurement) -> str:
+    assert found.calibration
+    machine, profile = found.calibration.machine, found.calibration.profile
+    size, us = machine.links.points[-1]  # type: ignore[union-attr]
+    cells = (
+        *(
+            profile.model,
+            profile.rank_batch,
+            f"{profile.gradient_bytes / 2**20:.2f}",
+            f"{profile.compute_us / 1e3:.2f}",
+        ),
+        *(f"{machine.contention:.3f}", f"{machine.stolen:.2f}", f"{machine.control_us:.0f}"),
+        f"{size / 2**20:.0f} MiB in {us / 1e3:.1f} ms",
+    )
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _efficiencies(found: Measurement) -> list[str]:
+    return [
+        f"{found.asked.subject.model}, {one.comparison.ranks.label}, {one.comparison.scaling}: "
+        + (f"refused, {one.refused}" if one.value is None else f"{one.value:.1%}")
+        for one in found.efficiencies
+    ]
+
+
+if __name__ == "__main__":
+    main()
