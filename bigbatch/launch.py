@@ -193,13 +193,15 @@ def _ranks_of(
     """
     line = start_line(engine, ranks, "bigbatch", arguments)
     with tempfile.TemporaryDirectory() as post_box:
-        # torchrun starts ranks again by itself
-        for restart in range(_RESTARTS + 1 if engine == "horovod" else 1):
+        restarts = _RESTARTS if engine == "horovod" else 0  # torchrun starts ranks again by itself
+        for restart in range(restarts + 1):
             environment = start_environment(ranks) | {POST_BOX: post_box, RESTARTS: str(restart)}
             code, signalled = _waited_for(line, environment, pass_on)
             sentences = sorted({path.read_text() for path in Path(post_box).iterdir()})
             if code == 0 or signalled or sentences:
                 break
+            if restart < restarts:
+                print("bigbatch: a rank died (see above): all go on from the last checkpoint", file=sys.stderr)
         return code, sentences
 
 
