@@ -36,6 +36,7 @@ th, td { padding: 4px 12px 4px 0; text-align: left; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 460px), 1fr)); gap: 16px; }
+.charts.wide { grid-template-columns: 1fr; margin: 16px 0; }
 figure { margin: 0; background: #fff; color: #1b1b1b; border: 1px solid var(--rule); border-radius: 8px;
   padding: 10px; }
 figure svg { width: 100%; height: auto; display: block; } figcaption { font-size: 13px; color: #5c5c5c; }
@@ -81,11 +82,11 @@ class Page:
         head = "".join(f"<th>{escape(column)}</th>" for column in columns)
         self._parts.append(f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>')
 
-    def charts(self, charts: Iterable[tuple[Chart, str]]) -> None:
-        """Charts side by side where there is room, each with a caption and its numbers as CSV."""
+    def charts(self, charts: Iterable[tuple[Chart, str]], *, wide: bool = False) -> None:
+        """Charts side by side where there is room, or over the whole width, each with a caption and its CSV."""
         figures = "".join(_figure(chart, caption) for chart, caption in charts)
         if figures:
-            self._parts.append(f'<div class="charts">{figures}</div>')
+            self._parts.append(f'<div class="charts{" wide" if wide else ""}">{figures}</div>')
 
     def pictures(self, pictures: Iterable[tuple[str, str]]) -> None:
         """SVG files of our own, each below the other with a caption."""

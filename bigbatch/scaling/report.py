@@ -126,8 +126,7 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
         "Compute stream above, communication below, as in Fig. 8 of Gahlot et al. 2020. Right of the dotted line "
         "the backward pass is over and communication is no longer hidden."
     )
-    for chart in steps.values():
-        page.charts([(chart, "What runs when, on the slowest rank.")])
+    page.charts(((chart, "What runs when, on the slowest rank.") for chart in steps.values()), wide=True)
     page.heading("What bends the curve")
     page.text("Each line: by how much a step would be shorter if that one thing cost nothing.")
     page.charts((chart, "") for chart in worths)

@@ -117,8 +117,7 @@ def write(traced: Traced, folder: Path, command: str) -> list[Path]:
     if busy_words(traced.loads):
         page.text(busy_words(traced.loads), "warning")
     page.table(_COLUMNS, _rows(steps))
-    for panel in drawn:
-        page.charts([(panel.chart, panel.caption)])
+    page.charts([(panel.chart, panel.caption) for panel in drawn], wide=True)
     page.heading("The whole trace")
     page.text(f"{_opening(trace)} It has every step of every rank.")
     page.link(trace.name, trace.name)
