@@ -134,10 +134,12 @@ def test_wrong_input_starts_and_leaves_nothing(tmp_path, monkeypatch, arguments,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_is_no_folder(tmp_path):
+@pytest.mark.parametrize("out", ["out", "out/in/it"])
+def test_a_file_is_no_folder(tmp_path, monkeypatch, out):
+    monkeypatch.setattr(ranks, "recorded", lambda *_: pytest.fail("ranks were started"))
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(Problem, match="is a file: name a folder"):
-        trace("mlp", "--out", tmp_path / "out")
+    with pytest.raises(Problem, match="out is a file, name a folder"):
+        trace("mlp", "--out", tmp_path / out)
     assert (tmp_path / "out").read_text() == "mine"
 
 
