@@ -138,7 +138,7 @@ def _markdown(found: list[Measurement], rows: list[list[Any]], holds: int) -> st
         "",
         "## Calibration",
         "",
-        "| model | batch a rank | gradients MiB | step alone ms | contention | stolen | least all-reduce µs | largest |",
+        "| model | batch a rank | gradients MiB | step alone ms | contention | stolen | least µs | largest |",
         "|---|---|---|---|---|---|---|---|",
         *(_calibrated(one) for one in found),
         "",

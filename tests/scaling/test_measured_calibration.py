@@ -1,0 +1,121 @@
+"""From hand-written rounds of the calibration program to a machine, to simulated steps, to a page."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict
+
+import pytest
+from hand import PROFILE
+from test_measured_timings import one
+
+from bigbatch.scaling.machine import find
+from bigbatch.scaling.measured import asked, calibration, predicted, written
+from bigbatch.scaling.measured.calibration_program import Calibrated, Loaded
+from bigbatch.scaling.measured.cases import Case
+from bigbatch.scaling.measured.measurement import Measurement
+
+
+def calibrated(rank: int, *, all_reduces_us: tuple[float, float, float], slower: float = 1.0) -> Calibrated:
+    """A rank of one round: 8 bytes, 4 kB and 16 MB, a step of 3.3 ms alone and `slower` times that beside the other."""
+    sizes = (8, 4096, 16_000_000)
+    return Calibrated(
+        rank=rank,
+        all_reduces=[(size, us, us / 2) for size, us in zip(sizes, all_reduces_us, strict=True)],
+        alone=asdict(PROFILE) if rank == 0 else None,
+        together=asdict(PROFILE.slowed(slower)),
+        loaded=[
+            Loaded(bytes=0, sent_us=0.0, step_us=4000.0),
+            Loaded(bytes=8, sent_us=900.0, step_us=4010.0),
+            Loaded(bytes=4096, sent_us=1000.0, step_us=4060.0),
+        ],
+    )
+
+
+ROUNDS = [
+    [
+        calibrated(0, all_reduces_us=(200.0, 300.0, 15_000.0), slower=1.25),
+        calibrated(1, all_reduces_us=(210.0, 250.0, 15_000.0), slower=1.2),
+    ],
+    [
+        calibrated(0, all_reduces_us=(220.0, 240.0, 14_000.0), slower=1.1),
+        calibrated(1, all_reduces_us=(190.0, 260.0, 16_000.0), slower=1.6),
+    ],
+]
+
+
+def test_a_machine_is_made_of_minima():
+    found = calibration.calibration(ROUNDS)
+    machine = found.machine
+    assert machine.links.points == ((8, 190.0), (4096, 240.0), (16e6, 14_000.0))
+    assert machine.control_us == 190
+    assert machine.contention == pytest.approx(1.25)  # the slower rank of a round, in the better round
+    # 8 bytes cost 10 µs of their 190, 4 kB 60 of 240; 16 MB were not tried beside a step
+    assert machine.stolen == pytest.approx((10 / 190 + 60 / 240) / 2)
+    assert machine.links.busy_points == ((8, 900.0), (4096, 1000.0), (16e6, pytest.approx(14_000 * 1000 / 240)))
+    assert found.profile == PROFILE
+
+
+def test_a_small_message_is_not_slower_than_a_large_one():
+    assert calibration.rising([(8, 300.0), (64, 200.0), (512, 250.0)]) == ((8, 200.0), (64, 200.0), (512, 250.0))
+
+
+def test_sizes_reach_the_whole_model():
+    assert calibration.sizes(1_000_000) == [8, 4096, 16_384, 65_536, 262_144, 1_048_576]
+
+
+def test_engines_options_are_the_simulators():
+    ddp = predicted.simulated_options("ddp", {"bucket_mb": None}, 8 * 2**20)
+    assert ddp == {"bucket_mib": 2.0, "first_bucket_mib": 2.0}
+    horovod = {"cycle_ms": 5.0, "fusion_mb": 64.0, "cache_capacity": 0}
+    assert predicted.simulated_options("horovod", horovod, 8) == {
+        "cycle_ms": 5.0, "fusion_mib": 64.0, "cache_capacity": 0,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def measurement(recwarn):
+    question = asked.asked(
+        "mlp", engines="ddp", ranks="1,2", rank_batch=8, sample_shape=(1, 8, 8), classes=10, rounds=1, steps=3,
+        hosts="", sweep=True, settings=[], out=None,
+    )  # fmt: skip
+    rounds = [one(case, 10.0 if case.engine == "local" else 12.5) for case in question.cases]
+    return Measurement(question, tuple(rounds), 2, calibration=calibration.calibration(ROUNDS))
+
+
+def test_a_simulated_step_is_set_beside_every_measured_one_of_two_ranks(measurement):
+    found = {prediction.case: prediction for prediction in measurement.predicted}
+    assert set(found) == {case for case in measurement.asked.cases if case.ranks == 2}
+    # one bucket of 1.5 MB after 1.25 · 3.1 ms of forward and backward, then the update
+    alone = predicted.Predicted(Case("ddp", 2, 8), measured_s=0.010, simulated_s=0.0125)
+    assert alone.error == pytest.approx(0.25)
+    assert alone.holds
+    assert not predicted.Predicted(Case("ddp", 2, 8), 0.010, 0.0126).holds
+    whole = next(case for case in found if case.settings and case.settings[0][1] == 0.0183)
+    transfer_us = 240 + (1_500_000 - 4096) * (14_000 - 240) / (16_000_000 - 4096)
+    assert found[whole].simulated_s < 1e-6 * (1.25 * PROFILE.compute_us + 3 * transfer_us)
+    assert found[whole].simulated_s > 1e-6 * (1.25 * PROFILE.compute_us)
+
+
+def test_a_measurement_is_written_with_its_machine_and_its_page(measurement, tmp_path):
+    (tmp_path / "trace_ddp.svg").write_text('<?xml version="1.0"?><svg id="a-trace"></svg>')
+    paths = written.write(measurement, _published(), tmp_path, "bigbatch scale measure mlp --out o")
+    assert paths[-1].name == "measure.html"
+    assert find(str(tmp_path / "machine.json")) == measurement.calibration.machine
+    with (tmp_path / "measure.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(measurement.asked.cases)
+    assert float(rows[0]["best_ms"]) == pytest.approx(10.0)
+    found = json.loads((tmp_path / "measure.json").read_text())
+    assert [entry["efficiency"] for entry in found["efficiencies"]] == pytest.approx([0.8, 0.4])
+    page = (tmp_path / "measure.html").read_text()
+    for text in ("80.0%", "Simulated against measured", "contention 1.250", "Yin et al. 2019", 'id="a-trace"',
+                 "bigbatch scale measure mlp --out o", "bucket cap"):  # fmt: skip
+        assert text in page, text
+
+
+def _published():
+    from bigbatch.scaling import _commands
+
+    return _commands._checked()
