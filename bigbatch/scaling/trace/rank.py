@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -129,6 +130,8 @@ def main() -> None:
         trace(task)
     except Problem as problem:
         (Path(task.folder) / f"rank-{engines.rank_started()}.problem").write_text(str(problem), encoding="utf-8")
+    except Exception:  # whoever started the ranks misses the trace; torchrun would only start them again
+        traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # torch's threads are sometimes not ready for the interpreter to go
