@@ -74,8 +74,7 @@ def typical(
     phase = 0.0
     for _ in range(_STEPS_IN_A_ROW):
         step = simulate(profile, config, machine, ranks, free=free, phase=phase)
-        idle_us = max(config.cycle_ms * 1e3, step.asked[-1][1] - step.asked[-1][0])
-        phase = (step.next_cycle_us - step.step_us) / idle_us
+        phase = (step.next_cycle_us - step.step_us) / step.idle_us
         found.append(step)
     return found[_FIRST_STEPS:]
 
@@ -90,10 +89,11 @@ def simulate(
     cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
     asks = float("negotiation" not in free)
-    asked_us = asks * negotiation_us(0, cached, config, machine, ranks)
-    idle_us = max(cycle_us, asked_us)
+    # beside computing a question takes longer by as much as the smallest all-reduce does
+    busy = busy_cost(0).us / cost(0).us if cost(0).us else 1.0
+    idle_us = max(cycle_us, busy * asks * negotiation_us(0, cached, config, machine, ranks))
     # cycles go on whether there is anything to send or not
-    profile = profile.slowed(1 / (1 - min(0.95, machine.stolen * asked_us / idle_us)))
+    profile = profile.slowed(1 / (1 - min(0.9, machine.cycle_cost_us / idle_us)))
     gradients = profile.gradients()
     cores = Cores(profile, machine.stolen)
     ready_us = [gradient.ready_us for gradient in gradients]
@@ -106,7 +106,9 @@ def simulate(
         cycle_start_us += idle_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / idle_us))
         ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
         done += len(ready)
-        agreed_us = cycle_start_us + asks * negotiation_us(len(ready), cached, config, machine, ranks)
+        computing = cycle_start_us < cores.when(profile.backward_us)
+        question_us = asks * negotiation_us(len(ready), cached, config, machine, ranks)
+        agreed_us = cycle_start_us + question_us * (busy if computing else 1.0)
         negotiations.append((cycle_start_us, agreed_us))
         for buffer in fused(ready, config.fusion_mib * MIB):
             size = sum(gradient.bytes for gradient in buffer)
@@ -119,7 +121,7 @@ def simulate(
             ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
-    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us)
+    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us, idle_us)
 
 
 def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:

@@ -136,6 +136,7 @@ class Machine(_Frozen):
     # where ranks compute and sum on the same cores, as with gloo:
     contention: float = Field(1.0, ge=1, lt=100)  # how many times longer a rank computes beside the others than alone
     stolen: float = Field(0.0, ge=0, le=1)  # the share of an all-reduce's time that computing beside it loses
+    cycle_cost_us: float = Field(0.0, ge=0)  # what computing beside it loses to one of Horovod's cycles
     jitter: Jitter = Jitter()
 
     @property

@@ -12,6 +12,7 @@ from test_measured_timings import one
 
 from bigbatch.scaling.machine import find
 from bigbatch.scaling.measured import asked, calibration, predicted, written
+from bigbatch.scaling.measured.calibration import CalibrationRound
 from bigbatch.scaling.measured.calibration_program import Calibrated, Loaded
 from bigbatch.scaling.measured.cases import Case
 from bigbatch.scaling.measured.measurement import Measurement
@@ -34,15 +35,15 @@ def calibrated(rank: int, *, all_reduces_us: tuple[float, float, float], slower:
 
 
 ROUNDS = [
-    [
+    CalibrationRound((
         calibrated(0, all_reduces_us=(200.0, 300.0, 15_000.0), slower=1.25),
         calibrated(1, all_reduces_us=(210.0, 250.0, 15_000.0), slower=1.2),
-    ],
-    [
+    )),
+    CalibrationRound((
         calibrated(0, all_reduces_us=(220.0, 240.0, 14_000.0), slower=1.1),
         calibrated(1, all_reduces_us=(190.0, 260.0, 16_000.0), slower=1.6),
-    ],
-]
+    )),
+]  # fmt: skip
 
 
 def test_a_machine_is_made_of_minima():
@@ -55,6 +56,14 @@ def test_a_machine_is_made_of_minima():
     assert machine.stolen == pytest.approx((10 / 190 + 60 / 240) / 2)
     assert machine.links.busy_points == ((8, 900.0), (4096, 1000.0), (16e6, pytest.approx(14_000 * 1000 / 240)))
     assert found.profile == PROFILE
+
+
+def test_what_horovods_cycles_take_is_what_a_silent_step_loses_to_them():
+    ranks = ROUNDS[0].ranks
+    slower = tuple(rank.model_copy(update={"together": asdict(PROFILE.slowed(2.5))}) for rank in ranks)
+    # 1.25 times the step without cycles, 2.5 times with: half of each millisecond is lost
+    assert calibration.calibration([CalibrationRound(ranks, slower)]).machine.cycle_cost_us == pytest.approx(500)
+    assert calibration.calibration([CalibrationRound(ranks)]).machine.cycle_cost_us == 0
 
 
 def test_a_small_message_is_not_slower_than_a_large_one():

@@ -68,3 +68,22 @@ def test_steps_fall_into_step_with_long_cycles():
     jittery = machine.model_copy(update={"jitter": Jitter(fraction=1e-9)})
     ends_us = [11_650, 11_700, *(1250 * eighth + 1650 for eighth in range(2, 8))]
     assert Setting(PROFILE, "horovod", config, jittery).step_us(2) == pytest.approx(1200 + sum(ends_us) / 8)
+
+
+def test_cycles_take_from_computing_as_often_as_they_come():
+    """100 µs each: a tenth of every cycle of 1 ms, a hundredth of every one of 10 ms."""
+    machine = pair(cycle_cost_us=100.0)
+    often, seldom = (
+        horovod.simulate(PROFILE, horovod.Config(cycle_ms=cycle_ms), machine, 2) for cycle_ms in (1.0, 10.0)
+    )
+    assert often.profile.compute_us == pytest.approx(PROFILE.compute_us / 0.9)
+    assert seldom.profile.compute_us == pytest.approx(PROFILE.compute_us / 0.99)
+
+
+def test_agreeing_takes_as_much_longer_beside_computing_as_the_smallest_message_does():
+    links = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 300.0), (1e6, 1300.0)))
+    step = horovod.simulate(PROFILE, horovod.Config(), pair(links=links), 2)
+    lasted = [(start, end - start) for start, end in step.asked]
+    assert lasted[0] == (1000, 150)  # of 50, three times as long
+    assert lasted[-1][0] > 2100
+    assert lasted[-1][1] == pytest.approx(50)  # the backward pass is over

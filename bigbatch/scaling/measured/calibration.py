@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from bigbatch import launch
 from bigbatch.errors import Problem
@@ -25,6 +25,7 @@ from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.profile import Layer, Profile
 
 RANKS = 2
+_CYCLE_US = 1000.0  # Horovod's default, which the program leaves as it is
 _SMALLEST_BYTES = 8
 _LEAST_SHARE = 0.03  # of a step: what a shorter all-reduce takes from it drowns in the step's own spread
 
@@ -38,24 +39,40 @@ class Calibration:
     rounds: int
 
 
-def once(subject: Subject, rank_batch: int, gradient_bytes: int) -> list[Calibrated]:
-    """One start of the program: what each of its two ranks measured."""
+@dataclass(frozen=True)
+class CalibrationRound:
+    """What each rank measured. `beside_cycles` is empty where Horovod is not asked for."""
+
+    ranks: tuple[Calibrated, ...]
+    beside_cycles: tuple[Calibrated, ...] = ()
+
+
+def once(subject: Subject, rank_batch: int, gradient_bytes: int, *, horovod: bool = False) -> CalibrationRound:
+    """One start of the program, and another one under Horovod where it is wanted."""
+    ranks = _started("ddp", subject, rank_batch, gradient_bytes)
+    return CalibrationRound(ranks, _started("horovod", subject, rank_batch, gradient_bytes) if horovod else ())
+
+
+def _started(
+    engine: Literal["ddp", "horovod"], subject: Subject, rank_batch: int, gradient_bytes: int
+) -> tuple[Calibrated, ...]:
     run = subject.run(Case("local", RANKS, rank_batch))
     with TemporaryDirectory() as name:
         folder = Path(name)
         task = CalibrationTask(
             run=run.model_dump(mode="json"),
+            engine=engine,
             model=subject.model,
             rank_batch=rank_batch,
             bytes=sizes(gradient_bytes),
             folder=name,
         )
-        line = launch.start_line("ddp", RANKS, MODULE, [task.model_dump_json()])
+        line = launch.start_line(engine, RANKS, MODULE, [task.model_dump_json()])
         output = starts.run_all([line], RANKS, folder)
-        found = [Calibrated.model_validate_json(path.read_text()) for path in sorted(folder.glob("rank-*.json"))]
+        found = [Calibrated.model_validate_json(path.read_text()) for path in sorted(folder.glob(f"{engine}-*.json"))]
     if len(found) != RANKS:
         raise Problem(f"calibrating with {RANKS} ranks failed ({starts.reason(output)}): mend that, then again")
-    return found
+    return tuple(found)
 
 
 def sizes(gradient_bytes: int) -> list[int]:
@@ -66,12 +83,14 @@ def sizes(gradient_bytes: int) -> list[int]:
     return found
 
 
-def calibration(rounds: Sequence[Sequence[Calibrated]], name: str = "measured here") -> Calibration:
+def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here") -> Calibration:
     """Minima over rounds and ranks; for what is a difference, the median over sizes of the best rounds'."""
-    ranks = [rank for one in rounds for rank in one]
+    ranks = [rank for one in rounds for rank in one.ranks]
     alone = min((_profile(rank.alone) for rank in ranks if rank.alone), key=lambda profile: profile.compute_us)
-    # a step ends when its slower rank does
-    together_us = min(max(_profile(rank.together).compute_us for rank in one) for one in rounds)
+    together_us = min(_together_us(one.ranks) for one in rounds)
+    beside_cycles_us = min(
+        (_together_us(one.beside_cycles) for one in rounds if one.beside_cycles), default=together_us
+    )
     points = rising([(size, min(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])])
     machine = Machine(
         name=name,
@@ -83,8 +102,14 @@ def calibration(rounds: Sequence[Sequence[Calibrated]], name: str = "measured he
         blocking=True,
         contention=max(1.0, together_us / alone.compute_us),
         stolen=_stolen(ranks, dict(points)),
+        cycle_cost_us=_CYCLE_US * max(0.0, 1 - together_us / beside_cycles_us),
     )
     return Calibration(machine, alone, len(rounds))
+
+
+def _together_us(ranks: Sequence[Calibrated]) -> float:
+    """A step ends when its slower rank does."""
+    return max(_profile(rank.together).compute_us for rank in ranks)
 
 
 def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:

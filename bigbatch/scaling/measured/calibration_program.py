@@ -1,8 +1,9 @@
 """What two ranks run to calibrate the simulator: `torchrun ... -m bigbatch.scaling.measured.calibration_program TASK`.
 
-Three things, none of which is a step that the simulator later predicts: all-reduces by size while nothing else runs;
-the model's step without communication, by one rank alone and by both at once; and that step again with one
-all-reduce under way, to see what sending takes from computing where both need the same cores.
+Things none of which is a step that the simulator later predicts: all-reduces by size while nothing else runs; the
+model's step without communication, by one rank alone and by both at once; that step again with one all-reduce under
+way, to see what sending takes from computing where both need the same cores; and, in a start of its own, that step
+beside Horovod's cycles, which find nothing to send.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from pydantic import BaseModel
 
 from bigbatch import engines, parts, whole
+from bigbatch.engines import Engine
 from bigbatch.run import Run
 from bigbatch.scaling import timing
 from bigbatch.scaling.measured.stepper import Silent, Stepper
@@ -37,6 +39,7 @@ class CalibrationTask(BaseModel):
     """`run` is a rank's step (see `stepper.run_of`), `bytes` the sizes of all-reduces, from the smallest on."""
 
     run: dict[str, Any]
+    engine: Literal["ddp", "horovod"] = "ddp"  # horovod: the step beside its cycles, in which nothing is sent
     model: str
     rank_batch: int
     bytes: list[int]
@@ -62,31 +65,38 @@ class Calibrated(BaseModel):
 
 
 def calibrated(task: CalibrationTask) -> None:
-    group = engines.start(parts.configure("engines", "ddp"))
+    group = engines.start(parts.configure("engines", task.engine))
     try:
         torch.set_num_threads(1)
-        rank, ranks = group.rank, group.ranks
-        table = [_all_reduce_us(size) for size in task.bytes]
-        run = Run(**task.run)
-        stepper = Stepper(run, Silent(ranks, rank))
-        alone = _profile(task, stepper, "alone") if rank == 0 else None
-        _meet()
-        together = _profile(task, stepper, "together")
-        fitting = [size for size, wall_us, _ in table if wall_us < together.compute_us / 2]
-        box = [fitting]
-        dist.broadcast_object_list(box, src=0)  # ranks send the same
-        loaded = _loaded(stepper, [0, *box[0]])
-        found = Calibrated(
-            rank=rank,
-            all_reduces=table,
-            alone=None if alone is None else asdict(alone),
-            together=asdict(together),
-            loaded=loaded,
-        )
-        whole.write_text(Path(task.folder) / f"rank-{rank}.json", found.model_dump_json())
-        _meet()
+        found = _beside_cycles(task, group) if task.engine == "horovod" else _measured(task, group)
+        whole.write_text(Path(task.folder) / f"{task.engine}-{group.rank}.json", found.model_dump_json())
+        group.sum(torch.zeros(1))
     finally:
         group.stop()
+
+
+def _measured(task: CalibrationTask, group: Engine) -> Calibrated:
+    table = [_all_reduce_us(size) for size in task.bytes]
+    stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
+    alone = _profile(task, stepper, "alone") if group.rank == 0 else None
+    _meet()
+    together = _profile(task, stepper, "together")
+    fitting = [size for size, wall_us, _ in table if wall_us < together.compute_us / 2]
+    loaded = _loaded(stepper, [0, *group.broadcast(fitting)])  # ranks send the same
+    return Calibrated(
+        rank=group.rank,
+        all_reduces=table,
+        alone=None if alone is None else asdict(alone),
+        together=asdict(together),
+        loaded=loaded,
+    )
+
+
+def _beside_cycles(task: CalibrationTask, group: Engine) -> Calibrated:
+    stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
+    group.sum(torch.zeros(1))
+    together = _profile(task, stepper, "beside Horovod's cycles")
+    return Calibrated(rank=group.rank, all_reduces=[], alone=None, together=asdict(together), loaded=[])
 
 
 def _profile(task: CalibrationTask, stepper: Stepper, how: str) -> Profile:

@@ -43,13 +43,14 @@ class Measurement:
 
 def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool) -> Measurement:
     """Calibration, where it is wanted and ranks are on this machine, takes its turn in every round."""
-    calibrated = []
+    calibrated: list[calibration.CalibrationRound] = []
+    horovod = any(case.engine == "horovod" for case in asked.cases)
     wanted = calibrate and not asked.hosts and calibration.RANKS in asked.ranks
 
     def each_round(number: int) -> None:
         if wanted:
             said(f"round {number + 1} of {asked.plan.rounds}: calibration")
-            calibrated.append(calibration.once(asked.subject, asked.rank_batch, asked.gradient_bytes))
+            calibrated.append(calibration.once(asked.subject, asked.rank_batch, asked.gradient_bytes, horovod=horovod))
 
     found = rounds.measure(asked.subject, asked.cases, asked.plan, asked.hosts, said, each_round)
     traced = {
