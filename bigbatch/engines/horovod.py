@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field
 from torch import Tensor, nn
 
 from bigbatch import parts
@@ -26,12 +26,16 @@ from bigbatch.errors import Problem
 class Config(parts.Config):
     """Horovod's own settings and defaults."""
 
-    fusion_mb: NonNegativeFloat = 128.0  # gradients that are ready in the same cycle share a buffer of this size
-    cycle_ms: NonNegativeFloat = 1.0  # how often ranks agree on what is ready everywhere
-    cache_capacity: NonNegativeInt = 1024  # names on which they agree by one bit each; the others go to rank 0 in full
-    timeline: Path | None = None  # a file, where rank 0 writes what Horovod did and when: for chrome://tracing
+    # gradients that are ready in the same cycle share a buffer of this size
+    fusion_mb: float = Field(128.0, ge=0, le=65_536)
+    # how often ranks agree on what is ready everywhere
+    cycle_ms: float = Field(1.0, ge=0, le=60_000)
+    # names on which they agree by one bit each; the others go to rank 0 in full
+    cache_capacity: int = Field(1024, ge=0, lt=2**31)
+    # a file, where rank 0 writes what Horovod did and when: for chrome://tracing
+    timeline: Path | None = None
     # A stopped (not killed) rank is only noticed when this runs out.
-    timeout_seconds: PositiveFloat = 300.0
+    timeout_seconds: float = Field(300.0, gt=0, le=1e6)
 
 
 def check_installed() -> None:
