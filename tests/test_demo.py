@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
+import signal
 import subprocess
 import sys
 from base64 import b64decode
 from math import sqrt
+from pathlib import Path
 
 import pytest
+from small import small_run
 
 from bigbatch import demo, schedules
 from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
@@ -18,6 +22,7 @@ from bigbatch.filters._held_out import NAME
 from bigbatch.recipes import legw_digits
 from bigbatch.results import Folder
 
+TESTS = Path(__file__).parent
 BY_NAME = {station.name: station for station in stations()}
 
 
@@ -104,6 +109,62 @@ def test_workers_leave_when_their_owner_is_killed():
     owner.wait()
     owner.stdin.close()
     owner.stdout.close()
+
+
+TRAINS_FOR_EVER = """
+import sys
+from bigbatch import demo
+from bigbatch.cli import main
+from bigbatch.demo.workers import workers
+from bigbatch.run import Run
+
+def show(runs_dir, out, quiet):
+    first = Run.from_json(sys.argv[1])
+    with workers(1) as pool:
+        for future in pool.train([first, first.with_settings(["seed=1"])], runs_dir):
+            future.result()
+
+if __name__ == "__main__":
+    demo.show = show
+    main(["demo"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "said"),
+    [
+        (lambda pid: os.killpg(pid, signal.SIGINT), 130, "bigbatch: interrupted"),  # as a terminal does on Ctrl-C
+        (lambda pid: os.kill(pid, signal.SIGTERM), 143, "what is trained so far is kept"),
+    ],
+    ids=["ctrl-c", "sigterm"],
+)
+def test_a_stopped_demo_leaves_no_process_and_keeps_what_is_trained(tmp_path, monkeypatch, stop, code, said):
+    """One training is under way, the next one already with its process; neither would ever end."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS / "sweeps"), os.environ["PYTHONPATH"]]))
+    monkeypatch.syspath_prepend(TESTS / "sweeps")
+    script, told = tmp_path / "script.py", tmp_path / "told"
+    script.write_text(TRAINS_FOR_EVER)
+    os.mkfifo(told)
+    optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.1, "told": str(told)}
+    run = small_run(optimizer=optimizer, epochs=1_000_000)
+    owner = subprocess.Popen(
+        [sys.executable, script, run.to_json()],
+        cwd=tmp_path,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert told.read_text()  # it trains
+    stop(owner.pid)
+    text, _ = owner.communicate()  # to the end, which comes only when all processes that share it are gone
+    assert owner.returncode == code
+    assert said in text
+    assert "Traceback" not in text
+    first, second = (Folder(tmp_path / "runs" / seeded.folder_name) for seeded in (run, run.with_settings(["seed=1"])))
+    assert first.status == "stopped"
+    assert any(first.checkpoints.glob("step-*"))
+    assert second.status is None
 
 
 def test_the_whole_demo_in_short(tmp_path, capsys):

@@ -25,12 +25,17 @@ _ALWAYS_USED = "torch._dynamo"
 _SLOW_IMPORTS = {"digits": "sklearn.datasets"}
 
 
+def slow_imports(datasets: Sequence[str]) -> list[str]:
+    """Names of modules that trainings on these datasets import late."""
+    return [_ALWAYS_USED, *sorted({_SLOW_IMPORTS[name] for name in datasets if name in _SLOW_IMPORTS})]
+
+
 class Forks:
     """The worker's side."""
 
     def __init__(self, threads: int, datasets: Sequence[str] = ()) -> None:
         self._threads = threads
-        self._preload = [_ALWAYS_USED, *sorted({_SLOW_IMPORTS[name] for name in datasets if name in _SLOW_IMPORTS})]
+        self._preload = slow_imports(datasets)
         self._server: subprocess.Popen[bytes] | None = None
         self._pending = b""
         self._started = 0
