@@ -74,6 +74,7 @@ class Horovod(Replicas):
                 "engine 'horovod' needs ranks that horovodrun started: add --ranks 2, "
                 "or start with horovodrun ... python -m bigbatch train"
             )
+        self.config = config
         os.environ.update(environment(config))
         self.hvd = _imported()
         self.hvd.init()
@@ -102,6 +103,8 @@ class Horovod(Replicas):
         return self.hvd.broadcast_object(value, root_rank=0, name="value")  # its own names differ by the value's type
 
     def stop(self) -> None:
+        if self.config.timeline:
+            self.hvd.stop_timeline()  # or what is not yet written is lost
         self.hvd.shutdown()
 
 
