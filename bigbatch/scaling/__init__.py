@@ -1,4 +1,6 @@
-"""How a data-parallel step grows with the number of ranks, computed where nobody has that many.
+"""How a data-parallel step grows with the number of ranks: measured on those that there are, computed for more.
+
+    measured/      real steps of real engines, this machine's calibration, simulated steps beside measured ones
 
     profile.py     what one rank does in a step: layers with their times and the gradients they bring
     shapes.py      a model part as layers with FLOPs and bytes
@@ -7,6 +9,7 @@
     machine.py     nodes, links, devices, jitter: a description, shipped or read from a file
     allreduce.py   what one all-reduce costs (NCCL's ring and tree, or a measured table)
     ddp.py, horovod.py   which gradients are sent together, and when
+    cores.py       computing and sending on the same cores
     step.py        one step: a compute stream and a communication stream
     curve.py       many numbers of ranks, the band of the jitter, and which term bends the curve
     published.py   what others measured, against what this says

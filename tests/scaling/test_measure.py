@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from bigbatch.cli import app
 from bigbatch.errors import Notice, Problem
-from bigbatch.scaling.measured import asked, hosts, rounds
+from bigbatch.scaling.measured import asked, hosts, rounds, starts
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.timings import timings
 
@@ -36,7 +37,7 @@ def test_two_real_ranks_and_one_process_are_measured():
     assert sum(pair.phases.sent_bytes) == sum(pair.best.records[0].bucket_bytes) == 4 * (1040 + 272 + 170)
     assert alone.phases.sent_bytes == ()
     assert all(step.exposed_s > 0 for record in pair.best.records for step in record.noted)
-    assert said[0].startswith("round 1 of 1: local, 1 x 4: ")
+    assert said[0].startswith("round 1 of 1: local 1x4: ")
 
 
 @namespaces.needs(namespaces.NARROW)
@@ -59,19 +60,39 @@ def test_a_long_way_between_two_hosts_shows_as_exposed_communication():
 
 def test_a_signal_leaves_no_ranks_behind(tmp_path):
     """The ranks' program never ends by itself; its process group is gone after the signal."""
+    os.mkfifo(tmp_path / "started")
     code = (
         "import sys\nfrom pathlib import Path\nfrom bigbatch.scaling.measured.starts import run_all\n"
-        "child = 'import os, time; print(os.getpid(), flush=True); time.sleep(600)'\n"
-        "run_all([[sys.executable, '-c', child]], 1, Path(sys.argv[1]))"
+        "child = 'import os, sys, time; open(sys.argv[1], \"w\").write(str(os.getpid())); time.sleep(600)'\n"
+        "run_all([[sys.executable, '-c', child, sys.argv[1] + '/started']], 1, Path(sys.argv[1]))"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stderr=subprocess.DEVNULL) as process:
-        log = tmp_path / "output-0.log"
-        while not (log.exists() and log.read_text().endswith("\n")):
-            assert process.poll() is None
+        rank = int((tmp_path / "started").read_text())  # waits for it
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) != 0
     with pytest.raises(ProcessLookupError):
-        os.kill(int(log.read_text()), 0)
+        os.kill(rank, 0)
+
+
+def test_one_that_fails_ends_those_that_wait_for_it(tmp_path):
+    lines = [[sys.executable, "-c", f"import time; {code}"] for code in ("time.sleep(600)", "exit('no port')")]
+    assert starts.run_all(lines, 1, tmp_path) == ["", "no port\n"]
+
+
+def test_hosts_are_reached_by_ssh_or_within_a_job_by_srun(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    first, second = hosts.lines(["me@a", "b"], 4, "some.module", ["it's one argument"])
+    assert first[:6] == ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "me@a"]
+    words = shlex.split(first[6])  # as the other side's shell does
+    assert words[:3] == ["env", "OMP_NUM_THREADS=1", sys.executable]
+    assert {"--nnodes=2", "--nproc-per-node=2", "--master-addr=a", "--node-rank=0"} < set(words)
+    assert words[-3:] == ["-m", "some.module", "it's one argument"]
+    assert "--node-rank=1" in shlex.split(second[6])
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    (alone,) = hosts.lines(["a", "b"], 1, "some.module", [])
+    assert alone[:2] == ["srun", "--nodes=1"]
+    assert "--nodelist=a" in alone
+    assert alone[-3:] == [sys.executable, "-m", "some.module"]
 
 
 @pytest.mark.parametrize(

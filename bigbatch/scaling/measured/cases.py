@@ -49,7 +49,7 @@ class Case:
     @property
     def label(self) -> str:
         options = "".join(f" {name}={value:g}" for name, value in self.settings)
-        return f"{self.engine}{options}, {self.ranks} x {self.rank_batch}"
+        return f"{self.engine}{options} {self.ranks}x{self.rank_batch}"
 
 
 @dataclass(frozen=True)

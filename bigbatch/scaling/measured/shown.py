@@ -12,6 +12,7 @@ from bigbatch.scaling.measured.timings import Efficiency
 
 TIMES = ("what", "best", "median", "CPU", "load", "simulated")
 PHASES = ("what", "forward", "backward", "exposed", "overlapped", "negotiation", "update", "sends")
+_BRIEFLY = {"overlapped": "overlap", "negotiation": "agree"}
 EFFICIENCIES = ("scaling", "what", "alone ms", "ms", "efficiency")
 
 
@@ -24,7 +25,9 @@ def show(found: Measurement) -> None:
         highlight=False,
     )
     console.print(_table(TIMES, time_rows(found)))
-    console.print(_table(PHASES, phase_rows(found)))
+    # a terminal has no room for the sizes of what was sent
+    brief = [[*row[:6], row[7].partition(":")[0]] for row in phase_rows(found)]
+    console.print(_table([_BRIEFLY.get(name, name) for name in (*PHASES[:6], PHASES[7])], brief))
     if found.efficiencies:
         console.print(_table(EFFICIENCIES, [efficiency_cells(one) for one in found.efficiencies]))
     for words in dict.fromkeys(one.refused for one in found.efficiencies if one.refused):
@@ -74,10 +77,10 @@ def _ms(seconds: float | None) -> str:
     return "" if seconds is None else f"{1e3 * seconds:.2f}"
 
 
-def _table(columns: tuple[str, ...], rows: list[list[str]]) -> Table:
+def _table(columns: Sequence[str], rows: list[list[str]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="left" if column in ("what", "scaling", "sends") else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column in ("what", "scaling") else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table

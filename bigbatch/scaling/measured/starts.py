@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,14 +55,23 @@ def run_all(lines: Sequence[Sequence[str]], ranks: int, folder: Path) -> list[st
             for line, log in zip(lines, logs, strict=True):
                 with log.open("wb") as output:
                     processes.append(_started(line, ranks, folder, output))
-            for process in processes:
-                process.wait(timeout=_PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise Problem(f"ranks did not end within {_PATIENCE_SECONDS} s: use fewer --steps or --batch") from error
+            _wait(processes)
         finally:
             for process in processes:
                 _end(process)
     return [log.read_text(errors="replace") for log in logs]
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Until all have ended, or one has failed: the others would wait for it."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while alive := [process for process in processes if process.poll() is None]:
+        if any(process.returncode for process in processes):
+            return
+        if time.monotonic() > until:
+            raise Problem(f"ranks did not end within {_PATIENCE_SECONDS} s: use fewer --steps or a smaller --batch")
+        with suppress(subprocess.TimeoutExpired):
+            alive[0].wait(timeout=0.2)
 
 
 def _started(line: Sequence[str], ranks: int, folder: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
