@@ -33,7 +33,9 @@ def recorded(run: Run, ranks: int, steps: int) -> Recorded:
         paths = [folder / f"rank-{number}.json" for number in range(ranks)]
         if not all(path.exists() for path in paths):
             print("\n".join(said.splitlines()[-_LAST_LINES:]), file=sys.stderr)
-            raise Problem(f"a rank of engine '{engine}' ended without a trace (its last words are above): mend that, then again")
+            raise Problem(
+                f"a rank of engine '{engine}' ended without a trace (its last words are above): mend that, then again"
+            )
         return Recorded(
             engine,
             [profiler.read(path, number) for number, path in enumerate(paths)],
