@@ -66,4 +66,8 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
         start_us = max(launched_us, stream_free_us)
         stream_free_us = cores.send(start_us, one.us, busy_cost(size).us)
         sent.append(Sent(start_us, stream_free_us, size, one.how))
+    if profile.after_bytes:
+        start_us = max(stream_free_us, cores.when(profile.backward_us))
+        one = cost(profile.after_bytes)
+        sent.append(Sent(start_us, start_us + one.us, profile.after_bytes, one.how))
     return Step(cores.stretched(), ranks, tuple(sent))

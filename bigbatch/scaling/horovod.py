@@ -121,6 +121,14 @@ def simulate(
             ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
+    if profile.after_bytes:
+        summed_us = max(stream_free_us, cores.when(profile.backward_us))
+        cycle_start_us += cycle_us * max(0, math.ceil((summed_us - cycle_start_us) / cycle_us))
+        agreed_us = cycle_start_us + asks * negotiation_us(1, cached, config, machine, ranks)
+        negotiations.append((cycle_start_us, agreed_us))
+        one = cost(profile.after_bytes)
+        sent.append(Sent(agreed_us, agreed_us + one.us, profile.after_bytes, one.how))
+        cycle_start_us = max(cycle_start_us + cycle_us, agreed_us + one.us if machine.blocking else agreed_us)
     return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us, idle_us)
 
 

@@ -87,4 +87,11 @@ def profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[Taken]
         layers=tuple(layers),
         update_us=best.step_us - now_us,
         source=source,
+        after_bytes=_statistics_bytes(stepper),
     )
+
+
+def _statistics_bytes(stepper: Stepper) -> int:
+    """Means and variances of BatchNorm, which batchnorm.py sums over ranks."""
+    means = [layer.running_mean for layer in stepper.gradient.statistics.layers]
+    return sum(2 * mean.numel() * mean.element_size() for mean in means if mean is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hand import PROFILE, pair
 
@@ -87,3 +89,14 @@ def test_agreeing_takes_as_much_longer_beside_computing_as_the_smallest_message_
     assert lasted[0] == (1000, 150)  # of 50, three times as long
     assert lasted[-1][0] > 2100
     assert lasted[-1][1] == pytest.approx(50)  # the backward pass is over
+
+
+def test_statistics_are_summed_after_the_gradients():
+    """50 kB: 150 µs of their own for DDP; Horovod waits for its next cycle and agrees on them first."""
+    normalised = replace(PROFILE, after_bytes=50_000)
+    config = ddp.Config(first_bucket_mib=25.0)
+    plain, more = (ddp.simulate(profile, config, pair(), 2).step_us for profile in (PROFILE, normalised))
+    assert more == pytest.approx(plain + 150)
+    # gradients: a cycle at 3 ms, 50 µs, 1.5 MB: over at 4650; statistics with the next cycle, at 6 ms
+    step = horovod.simulate(normalised, horovod.Config(cycle_ms=3.0), pair(), 2)
+    assert [one.end_us for one in step.sent] == pytest.approx([4650, 6000 + 50 + 150])
