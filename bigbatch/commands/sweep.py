@@ -78,7 +78,7 @@ def command(
         typed=sys.argv[1:],
     )
     if plan:
-        _command.show_plan(sweep, jobs, data_dir)
+        _command.show_plan(sweep, jobs, data_dir, storage)
     elif table:
         _command.show(sweep, sweep.write())
     elif launcher:

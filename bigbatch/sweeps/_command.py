@@ -12,9 +12,9 @@ from rich.table import Table
 from bigbatch.errors import Problem
 from bigbatch.recipes import described
 from bigbatch.results import Folder
-from bigbatch.sweeps import grid, preflight, ranges
+from bigbatch.sweeps import grid, ranges, timing
 from bigbatch.sweeps.answers import Answers, Group, shown, shown_group
-from bigbatch.sweeps.asked import read_variants
+from bigbatch.sweeps.asked import Point, read_variants
 from bigbatch.sweeps.child import threads_each
 from bigbatch.sweeps.display import duration
 from bigbatch.sweeps.ranges import Search
@@ -101,29 +101,50 @@ def _search(
 # -- what is printed
 
 
-def show_plan(sweep: Sweep, jobs: int, data_dir: Path | None) -> None:
-    """How many runs, how many are left, and how long that takes, from a few timed steps of each kind."""
-    points = sweep.points()
-    left = [point for point in points if Folder(sweep.folder / "runs" / point.folder_name).status not in FINISHED]
-    times = sweep.asked.search.trials if sweep.asked.search else 1
-    found = preflight.timed(left, threads_each(jobs), data_dir)
+def show_plan(sweep: Sweep, jobs: int, data_dir: Path | None, storage: str | None) -> None:
+    """How many runs, how many are left, and about how long that takes, from a few seconds of each kind."""
+    threads = threads_each(jobs)
+    left, total = _left(sweep, data_dir, storage)
+    if not left:
+        print(f"{total} runs, none left")
+        return
+    found = timing.estimated(left, threads, sweep.folder, data_dir)
     table = Table("global batch", "runs left", "seconds a step", "a run", "all of them", box=None)
-    for kind in found:
-        runs = kind.runs * times
+    for kind in found.kinds:
         table.add_row(
             str(kind.global_batch),
-            str(runs),
+            str(kind.runs),
             f"{kind.seconds_per_step:.4g}",
             duration(kind.seconds_per_run),
-            duration(runs * kind.seconds_per_run),
+            duration(kind.runs * kind.seconds_per_run),
         )
     Console().print(table)
-    seconds = sum(kind.runs * times * kind.seconds_per_run for kind in found) / max(1, jobs)
-    plural = "s" if jobs > 1 else ""
+    alone = ", one run at a time: several slow each other down" if jobs > 1 else ""
     print(
-        f"{len(points) * times} runs, {len(left) * times} left: about {duration(seconds)} with {jobs} job{plural} "
-        f"of {threads_each(jobs)} threads on this machine as busy as it is now"
+        f"{total} runs, {len(left)} left: about {duration(found.seconds(jobs))} with {_counted(jobs, 'job')} of "
+        f"{_counted(threads, 'thread')}, timed on this machine as busy as it was just now{alone}"
     )
+
+
+def _left(sweep: Sweep, data_dir: Path | None, storage: str | None) -> tuple[list[Point], int]:
+    """A point for every run that is to be trained yet, and how many runs there are in all."""
+    points, search = sweep.points(), sweep.asked.search
+    if search is None:
+        runs = sweep.folder / "runs"
+        return [point for point in points if Folder(runs / point.folder_name).status not in FINISHED], len(points)
+    from bigbatch.sweeps.search import Trials, held_out
+
+    counts = [search.trials] * len(points)
+    if Sweep.is_one(sweep.folder):
+        counts = Trials(sweep, storage, data_dir).left()
+    judged = [held_out(point, search, data_dir) for point in points]
+    return [point for point, count in zip(judged, counts, strict=True) for _ in range(count)], len(
+        points
+    ) * search.trials
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def show(sweep: Sweep, answers: Answers) -> None:

@@ -180,8 +180,12 @@ class Trials:
         return news and held.trial.should_prune()
 
     def finished(self) -> int:
+        return self.total - sum(self.left())
+
+    def left(self) -> list[int]:
+        """How many trials are to be trained yet, for each setting."""
         states = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
-        return sum(min(len(study.get_trials(False, states)), self.search.trials) for study in self.studies)
+        return [max(0, self.search.trials - len(study.get_trials(False, states))) for study in self.studies]
 
     def beat(self) -> list[Point]:
         if time.monotonic() - self._beaten < BEAT_SECONDS:

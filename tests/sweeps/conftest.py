@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbatch.sweeps import worker
+from bigbatch.sweeps import timing, worker
 from bigbatch.sweeps.forks import Forks
 
 
@@ -33,4 +33,5 @@ def kept_forks() -> Iterator[KeptForks]:
 @pytest.fixture(autouse=True)
 def _parts_are_found(_small_and_alone: None, kept_forks: KeptForks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]]))
-    monkeypatch.setattr(worker, "Forks", lambda *_: kept_forks)
+    for module in (worker, timing):
+        monkeypatch.setattr(module, "Forks", lambda *_: kept_forks)

@@ -79,6 +79,26 @@ class SlowingSGD(torch.optim.SGD):
         return super().step(closure)
 
 
+class UnevenSGD(torch.optim.SGD):
+    """Two steps of three take 20 ms: the fastest says nothing about a training."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr=lr)
+        self.taken = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.taken += 1
+        if self.taken % 3:
+            time.sleep(0.02)
+        return super().step(closure)
+
+
+def slow_to_load() -> Dataset:
+    """The same images, half a second later."""
+    time.sleep(0.5)
+    return tiny()
+
+
 class Told:
     """The reading end of the FIFO that ToldSGD writes to."""
 

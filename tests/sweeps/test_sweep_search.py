@@ -9,6 +9,7 @@ import optuna
 import pytest
 from sweep_parts import ended_in, in_a_process, tiny_run
 
+from bigbatch.cli import main
 from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep, ranges
@@ -29,7 +30,7 @@ def rates(sweep):
     return [trial.params["optimizer.lr"] for trial in sorted(trials, key=lambda trial: trial.user_attrs["rank"])]
 
 
-def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path):
+def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypatch, capsys):
     victim = tmp_path / "victim"
     optimizer = {"name": "sweep_parts:KillingSGD", "lr": 0.05, "victim": str(victim)}
     sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "killed", search=search())
@@ -47,6 +48,11 @@ def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path):
     assert rates(sweep) == rates(whole)
     assert [row.metric for row in sweep.rows()] == [row.metric for row in whole.rows()]
     assert [row.status for row in sweep.rows()] == ["done"] * 4
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["sweep", "killed", "--plan"])
+    assert capsys.readouterr().out == "4 runs, none left\n"
 
     found = sweep.answers()
     best = max(sweep.rows(), key=lambda row: row.metric)

@@ -12,9 +12,10 @@ from sweep_parts import Told, ended_in, in_a_process, table, tiny_run, trained_a
 
 from bigbatch.errors import Problem, Stopped
 from bigbatch.results import Folder
-from bigbatch.sweeps import Sweep, queue, rows, worker
+from bigbatch.sweeps import Sweep, queue, rows, timing, worker
 from bigbatch.sweeps.claims import Claims
 from bigbatch.sweeps.forks import Forks
+from bigbatch.sweeps.timing import Estimate, Timed
 
 
 def killed_before(name, turn):
@@ -214,15 +215,36 @@ def test_no_jobs(tmp_path):
         Sweep.ask(tiny_run(), tmp_path).work(jobs=0)
 
 
-def test_a_plan_times_each_kind_of_step_once(tmp_path, monkeypatch):
-    from bigbatch.sweeps import preflight
-
-    sweep = Sweep.ask(
-        tiny_run(epochs=10), tmp_path, grids={"global_batch": (6, 12), "optimizer.lr": (0.1, 0.2)}, seeds=3
+def test_a_plan_counts_steps_of_the_usual_length_and_the_way_to_the_first(tmp_path):
+    run = tiny_run(
+        epochs=2.5, dataset="sweep_parts:slow_to_load", optimizer={"name": "sweep_parts:UnevenSGD", "lr": 0.1}
     )
-    found = preflight.timed(sweep.points(), 1, None)
-    assert [(kind.global_batch, kind.runs) for kind in found] == [(6, 6), (12, 6)]
-    for kind in found:  # ten epochs of 72 samples, and ten tests
-        assert kind.seconds_per_run > 10 * 72 / kind.global_batch * kind.seconds_per_step
+    sweep = Sweep.ask(run, tmp_path, grids={"global_batch": (12, 28), "optimizer.lr": (0.1, 0.2)}, seeds=3)
+    found = timing.estimated(sweep.points(), 1, sweep.folder, None)
+    # 72 samples: 6 + 6 + 3 steps of 12, 3 + 3 + 2 of 28; a test and a checkpoint at three ends
+    assert [(k.global_batch, k.runs, k.steps, k.epoch_ends) for k in found.kinds] == [(12, 6, 15, 3), (28, 6, 8, 3)]
+    for kind in found.kinds:  # sleeps are never shorter than asked for: these are the least that is right
+        assert kind.seconds_per_step >= 0.02
+        assert kind.seconds_to_begin >= 0.5
+        assert kind.seconds_per_run == pytest.approx(
+            kind.seconds_to_begin + kind.steps * kind.seconds_per_step + 3 * kind.seconds_per_epoch_end
+        )
+        assert kind.seconds_per_epoch_end > 0
     assert torch.get_num_threads() == 1
-    assert not (tmp_path / "runs").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sweep.json"]
+
+
+def test_runs_at_once_take_a_part_of_the_time_but_no_less_than_the_longest():
+    long, short = Timed(8, 1, 10, 2, 3.0, 0.5, 1.0), Timed(64, 4, 4, 1, 0.5, 0.25, 0.5)
+    assert (long.seconds_per_run, short.seconds_per_run) == (3 + 10 * 0.5 + 2, 0.5 + 4 * 0.25 + 0.5)
+    found = Estimate(4.0, [long, short])
+    assert found.seconds(1) == 4 + 10 + 4 * 2
+    assert found.seconds(9) == 4 + 10
+    assert Estimate(4.0, [short]).seconds(2) == 4 + 4
+    assert Estimate(0.0, []).seconds(2) == 0
+
+
+def test_a_plan_does_not_stumble_over_a_rate_that_diverges(tmp_path):
+    sweep = Sweep.ask(tiny_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.1}), tmp_path)
+    (kind,) = timing.estimated(sweep.points(), 1, sweep.folder, None).kinds
+    assert (kind.steps, kind.seconds_per_step > 0) == (12, True)
