@@ -58,6 +58,18 @@ def test_a_long_way_between_two_hosts_shows_as_exposed_communication():
     assert min(step.exposed_s for record in found.records for step in record.noted) > 0.025
 
 
+@pytest.mark.horovod
+def test_horovods_timeline_tells_what_was_sent_and_how_long_it_was_agreed_on():
+    found = rounds.once(TINY, Case("horovod", 2, 4), 0, FEW, traced=True)
+    for step in found.records[0].noted:
+        assert sum(one.bytes for one in step.sent) == 4 * (1040 + 272 + 170)
+        assert step.negotiation_s > 0
+        assert all(0 < one.start_s < one.end_s for one in step.sent)
+        assert step.overlapped_s is not None
+    phases = timings([found])[Case("horovod", 2, 4)].phases
+    assert phases.exposed_s > 0
+
+
 def test_a_signal_leaves_no_ranks_behind(tmp_path):
     """The ranks' program never ends by itself; its process group is gone after the signal."""
     os.mkfifo(tmp_path / "started")
