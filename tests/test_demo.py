@@ -17,7 +17,7 @@ from small import small_run
 from bigbatch import demo, schedules
 from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
 from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
-from bigbatch.demo.tuning import RATES, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
+from bigbatch.demo.tuning import INITS, RATES, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
 from bigbatch.filters._held_out import NAME
 from bigbatch.recipes import legw_digits
 from bigbatch.results import Folder
@@ -56,10 +56,11 @@ def test_the_unscaled_training_differs_in_the_batch_alone():
 
 def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_training_set():
     tried = list(candidates())
-    assert [candidate.value for candidate in tried] == [*RATES, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
+    assert [candidate.value for candidate in tried] == [*INITS, *RATES, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
     for candidate in tried:
         assert candidate.run.dataset.name == NAME
         assert candidate.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
+    assert legw_digits.INIT in INITS
     assert legw_digits.RATE in RATES
     assert legw_digits.WARMUP_EPOCHS in WARMUP_EPOCHS
     assert legw_digits.TRUST_COEFFICIENT in TRUST_COEFFICIENTS
@@ -67,9 +68,10 @@ def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_tra
 
 def test_the_highest_mean_is_chosen_and_of_equal_ones_the_larger_value():
     tried = list(candidates())
-    means = [0.8, 0.9, 0.9, 0.7, 0.6, 0.5, 0.0, 0.1, 0.0]
+    means = [0.7, 0.6, 0.8, 0.9, 0.9, 0.7, 0.6, 0.5, 0.0, 0.1, 0.0]
     judged = [(candidate, [mean - 0.1, mean + 0.1]) for candidate, mean in zip(tried, means, strict=True)]
     assert chosen(judged) == {
+        "initial weights": INITS[0],
         "rate": RATES[2],
         "warm-up epochs": WARMUP_EPOCHS[0],
         "trust coefficient of LARS": TRUST_COEFFICIENTS[1],
@@ -168,7 +170,7 @@ def test_a_stopped_demo_leaves_no_process_and_keeps_what_is_trained(tmp_path, mo
 
 
 def test_the_whole_demo_in_short(tmp_path, capsys):
-    found = demo.show(tmp_path / "runs", tmp_path / "demo.html", True, seeds=(0,), epochs=2, advice_seconds=1.0)
+    found = demo.show(tmp_path / "runs", tmp_path / "demo.html", True, seeds=(0,), epochs=7, advice_seconds=1.0)
     text = capsys.readouterr().out
     page = (tmp_path / "demo.html").read_text()
     assert text.rstrip().endswith((tmp_path / "demo.html").as_uri())

@@ -49,10 +49,11 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
         ],
     )
     page.text(
-        f"Rate {legw_digits.RATE:g}, warm-up of {legw_digits.WARMUP_EPOCHS:g} epochs and, for LARS, trust coefficient "
-        f"{legw_digits.TRUST_COEFFICIENT:g} were chosen at batch {legw_digits.BASELINE_BATCH} alone, each among three "
-        f"values a factor of four apart, by accuracy on a fifth of the training set that was held out "
-        f"('bigbatch demo --tune' repeats it). At batch {found[LEGW].station.global_batch} they follow from the rules."
+        f"Initial weights ({legw_digits.INIT}'s rather than {_other_init()}'s), rate {legw_digits.RATE:g}, warm-up of "
+        f"{legw_digits.WARMUP_EPOCHS:g} epochs and, for LARS, trust coefficient {legw_digits.TRUST_COEFFICIENT:g} were "
+        f"chosen at batch {legw_digits.BASELINE_BATCH} alone, each number among three a factor of four apart, by "
+        f"accuracy on a fifth of the training set that was held out ('bigbatch demo --tune' repeats it). "
+        f"At batch {found[LEGW].station.global_batch} they follow from the rules."
     )
     page.text(tuning.HOW_FAR_IT_CARRIES)
     _curves(page, found, runs_dir)
@@ -68,6 +69,10 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
         ]
     )
     return page.write(out)
+
+
+def _other_init() -> str:
+    return next(init for init in tuning.INITS if init != legw_digits.INIT)
 
 
 def _scale(found: Found) -> str:
