@@ -41,8 +41,11 @@ class Measurement:
         return predicted(self.timings, self.asked.subject, self.calibration)
 
 
-def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool) -> Measurement:
-    """Calibration, where it is wanted and ranks are on this machine, takes its turn in every round."""
+def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool, trace: bool = True) -> Measurement:
+    """Calibration, where it is wanted and ranks are on this machine, takes its turn in every round.
+
+    `trace`: one more start for each case of Horovod, for what its timeline tells.
+    """
     calibrated: list[calibration.CalibrationRound] = []
     horovod = any(case.engine == "horovod" for case in asked.cases)
     wanted = calibrate and not asked.hosts and calibration.RANKS in asked.ranks
@@ -56,7 +59,7 @@ def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool) -> Me
     traced = {
         case: rounds.once(asked.subject, case, asked.plan.rounds, asked.plan, traced=True)
         for case in asked.cases
-        if case.engine == "horovod" and not case.settings
+        if trace and case.engine == "horovod" and not case.settings
     }
     return Measurement(
         asked=asked,
