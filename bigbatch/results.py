@@ -18,6 +18,7 @@ from bigbatch.run import Run, fingerprint
 
 Status = Literal["running", "stopped", "done", "diverged", "failed"]
 _FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint", "trackers")
+_MARKS = ("run.json", "status", "metrics.jsonl", "summary.json")  # any of them makes a folder a run's
 _FLUSH_SECONDS = 1.0
 
 
@@ -30,6 +31,10 @@ class Folder:
 
     # -- describing
 
+    def exists(self) -> bool:
+        """Whether this is a run's folder, in whatever state."""
+        return any((self.path / mark).is_file() for mark in _MARKS)
+
     def create(self, run: Run) -> None:
         """Make the folder and say what will be run, once. Later starts find it as it is."""
         from bigbatch import provenance
@@ -41,7 +46,9 @@ class Folder:
 
     def run(self) -> Run:
         about = self._read_json("run.json")
-        if fingerprint(about["run"]) != about["hash"]:
+        if not isinstance(about.get("run"), dict):
+            raise Problem(f"{self.path / 'run.json'} describes no run: restore it from a copy")
+        if fingerprint(about["run"]) != about.get("hash"):
             raise Problem(
                 f"{self.path / 'run.json'} was changed after the run had begun: put it back, "
                 f"or train it as a run of its own with 'bigbatch train {self.path / 'run.json'}'"
@@ -69,6 +76,8 @@ class Folder:
             return (self.path / "status").read_text(errors="replace").strip()  # type: ignore[return-value]
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise Problem(f"{self.path / 'status'} cannot be read ({error.strerror}): remove it") from error
 
     @status.setter
     def status(self, status: Status) -> None:
@@ -112,7 +121,7 @@ class Folder:
             raise Problem(
                 f"{self.path} has no {name}, so it is no whole run: give a folder like runs/<name>-<hash>"
             ) from error
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise Problem(f"{self.path / name} is not readable JSON ({error}): restore it from a copy") from error
 
     @contextmanager
