@@ -33,7 +33,7 @@ def answered(page: Page, found: Answers, numbers: list[PaperNumber], scale: str)
     for preferred in found.preferred:
         page.text(f"{preferred.label}: {preferred.note}", "warning" if preferred.edge else "")
     page.table(
-        ["setting", "global batch", "rate", "result", "done", "diverged", "failed", "unfinished"],
+        ["setting", "global batch", "rate", found.measured_as, "done", "diverged", "failed", "unfinished"],
         [
             [g.label, g.global_batch, g.rate, shown_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
             for g in found.groups
@@ -51,8 +51,8 @@ def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Cha
     """Mean and 95 % interval over seeds, a line for each set of runs that differ in the batch alone."""
     percent = found.measure == "test_accuracy"
     factor = 100.0 if percent else 1.0
-    name = found.measure.replace("_", " ") + (" (%)" if percent else "")
-    title = found.measure.replace("_", " ").capitalize() + " against the batch"
+    name = found.measured_as + (" (%)" if percent else "")
+    title = found.measured_as.capitalize() + " against the batch"
     chart = Chart(title, "global batch", name, scale=scale, log_x=True)
     for curve in found.curves:
         done = [group for group in curve.groups if group.mean is not None]
@@ -66,7 +66,7 @@ def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Cha
                 n=[group.n for group in done],
             )
     for number in numbers:
-        if number.measure == found.measure:
+        if number.measure == found.measure and found.measured_as.startswith("test"):
             chart.horizontal(factor * number.value, f"{shown(number.value, number.measure)}, {number.source}")
     return chart
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from bigbatch.figures import Chart
 from bigbatch.report.groups import Group
@@ -41,7 +42,16 @@ def curves(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
         row.get("kept", 0) == row.get("global_batch", 0) for group in groups for r in group.records for row in r.rows
     ):
         known = [name for name in known if name != "kept"]
-    return [_over_epochs(name, _TITLES.get(name, name), groups, scale) for name in known + others]
+    return [_over_epochs(name, _title(name, groups), groups, scale) for name in known + others]
+
+
+def _title(name: str, groups: Sequence[Group]) -> str:
+    """Named by what the runs are judged on, where it is one thing."""
+    title = _TITLES.get(name, name)
+    judges = {record.judged_on for group in groups for record in group.records if record.run}
+    if not name.startswith("test_") or len(judges) != 1:
+        return title
+    return f"{judges.pop().capitalize()} {name.removeprefix('test_').replace('_', ' ')}"
 
 
 def probe_curves(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
@@ -95,7 +105,7 @@ def _over_epochs(name: str, title: str, groups: Sequence[Group], scale: str) -> 
             for epoch, value in line:
                 at_epoch.setdefault(epoch, []).append(value)
         if at_epoch:
-            _add(chart, group.label, at_epoch)
+            _add(chart, group.label, at_epoch, (0.0, 100.0) if name.endswith("accuracy") else (-inf, inf))
     _bound(chart, name)
     return chart, _caption(longest, name in _AS_THEY_ARE)
 
@@ -111,9 +121,11 @@ def _bound(chart: Chart, name: str) -> None:
         chart.axes.set_ylim(bottom=max(low, 0))
 
 
-def _add(chart: Chart, label: str, at_epoch: dict[float, list[float]]) -> None:
+def _add(
+    chart: Chart, label: str, at_epoch: dict[float, list[float]], bounds: tuple[float, float] = (-inf, inf)
+) -> None:
     epochs = sorted(at_epoch)
-    found = [interval(at_epoch[epoch]) for epoch in epochs]
+    found = [interval(at_epoch[epoch], bounds) for epoch in epochs]
     counts = [len(at_epoch[epoch]) for epoch in epochs]
     chart.line(
         label,

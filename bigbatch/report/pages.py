@@ -17,7 +17,7 @@ from bigbatch.report import answers
 from bigbatch.report.charts import MOST_LINES, curves, probe_curves
 from bigbatch.report.groups import Group, grouped
 from bigbatch.report.papers import COLUMNS, beside_papers
-from bigbatch.report.records import Record, differing, flat, found, read, runs_of
+from bigbatch.report.records import Record, differing, flat, found, read
 from bigbatch.sweeps import Sweep
 from bigbatch.sweeps.asked import brief
 
@@ -27,7 +27,7 @@ _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
 def report(paths: Iterable[Path], out: Path) -> Path:
     """Write one page about runs, sweeps and folders of runs; what is unfinished or damaged is in it as it is."""
     sweeps, singles = found(paths)
-    labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in _rows(sweep)}
+    labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in sweep.rows()}
     of_sweeps = {path.resolve() for path in labels}
     records = [record for record in singles if record.path.resolve() not in of_sweeps]
     records += [read(path) for path in labels if path.exists()]
@@ -40,12 +40,14 @@ def report(paths: Iterable[Path], out: Path) -> Path:
     papers = beside_papers(groups)
     for sweep in sweeps:
         answers.asked(page, sweep)
-        _answered(page, sweep, [beside.number for beside in papers], scale)
+        answers.answered(page, sweep.answers(), list(dict.fromkeys(beside.number for beside in papers)), scale)
     _asked(page, records)
     _runs(page, records)
     if len(groups) < len(records):
         page.heading("By setting")
-        page.text("Runs that differ in the seed alone: mean and 95 % t-interval over those that are done.")
+        page.text(
+            "Runs that differ in the seed alone: mean and 95 % t-interval over those that are done, cut to 0-100 %."
+        )
         page.table(["setting", "result", "runs"], [[g.label, g.described(), g.states()] for g in groups])
     if papers:
         page.heading("Beside the papers")
@@ -65,27 +67,6 @@ def _label(label: str, sweep: Sweep, sweeps: Sequence[Sweep]) -> str:
     return label if len(sweeps) == 1 else f"{sweep.folder.name}: {label}"
 
 
-def _rows(sweep: Sweep) -> list[Any]:
-    try:
-        return sweep.rows()
-    except Problem:  # one damaged run would hide all others: the folders still say which there are
-        if sweep.asked.search:
-            return [_Placed(path.name, path) for path in runs_of(sweep)]
-        return [_Placed(point.label, sweep.folder / "runs" / point.folder_name) for point in sweep.points()]
-
-
-class _Placed:
-    def __init__(self, label: str, folder: Path) -> None:
-        self.label, self.folder = label, folder
-
-
-def _answered(page: Page, sweep: Sweep, numbers: list[Any], scale: str) -> None:
-    try:
-        answers.answered(page, sweep.answers(), list(dict.fromkeys(numbers)), scale)
-    except Problem as problem:
-        page.text(f"The sweep has no answers: {problem}", "warning")
-
-
 def _title(sweeps: Sequence[Sweep], records: Sequence[Record]) -> str:
     names = [sweep.asked.title or sweep.folder.name for sweep in sweeps] or [record.name for record in records]
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
@@ -101,8 +82,8 @@ def _scale(groups: Sequence[Group]) -> str:
     """What was run, for the corner of every chart."""
     counts = {len(group.records) for group in groups} or {0}
     seeds = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
-    datasets = dict.fromkeys(r.run["dataset"]["name"] for g in groups for r in g.records if "dataset" in r.run)
-    return ", ".join([*datasets, seeds])
+    names = (flat(record.run).get("dataset.name") for group in groups for record in group.records)
+    return ", ".join([*dict.fromkeys(name for name in names if isinstance(name, str)), seeds])
 
 
 def _best(page: Page, groups: Sequence[Group]) -> None:
@@ -146,10 +127,15 @@ def _asked(page: Page, records: Sequence[Record]) -> None:
     varied = set(differing([record.run for record in known]))
     common = {name: value for name, value in flat(known[0].run).items() if name not in varied and value is not None}
     page.code("\n".join(f"{name} = {brief(value)}" for name, value in common.items()))
-    commands = dict.fromkeys(" ".join(map(str, record.about.get("command", []))) for record in known)
-    if len(commands) == 1:
+    commands = {_command(record) for record in known}
+    if len(commands) == 1 and (command := commands.pop()):
         page.text("Started as:")
-        page.code(next(iter(commands)))
+        page.code(command)
+
+
+def _command(record: Record) -> str:
+    words = record.about.get("command")
+    return " ".join(map(str, words)) if isinstance(words, list) else ""
 
 
 def _runs(page: Page, records: Sequence[Record]) -> None:

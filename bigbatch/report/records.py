@@ -10,11 +10,11 @@ from typing import Any
 
 from bigbatch import results
 from bigbatch.errors import Problem
+from bigbatch.filters._held_out import NAME as HELD_OUT
 from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep
 
 MEASURES = ("test_accuracy", "test_perplexity", "test_loss")  # the first that a run has is its result
-_MARKS = ("run.json", "status", "metrics.jsonl", "summary.json")  # any of them makes a folder a run's
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ class Record:
         return found if isinstance(found, dict) else {}
 
     @property
+    def judged_on(self) -> str:
+        """`test`, or what a search judges by in its place."""
+        dataset = self.run.get("dataset")
+        fields = dataset if isinstance(dataset, dict) else {}
+        if fields.get("name") == HELD_OUT:
+            return "held-out"
+        return "validation" if fields.get("evaluate") == "valid" else "test"
+
+    @property
     def last_test(self) -> dict[str, Any]:
         return next((row for row in reversed(self.rows) if row.get("test_loss") is not None), {})
 
@@ -55,10 +64,10 @@ def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
     for path in {path.resolve(): path for path in paths}.values():  # named twice is there once
         if Sweep.is_one(path):
             sweeps.append(Sweep.open(path))
-        elif _is_run(path):
+        elif Folder(path).exists():
             records.append(read(path))
         else:
-            inside = sorted(child for child in path.iterdir() if _is_run(child)) if path.is_dir() else []
+            inside = sorted(child for child in path.iterdir() if Folder(child).exists()) if path.is_dir() else []
             if not inside:
                 raise Problem(f"{path} is neither a run nor a sweep nor a folder of runs: give runs/<name>-<hash>")
             records += map(read, inside)
@@ -73,11 +82,7 @@ def folders(paths: Iterable[Path]) -> list[Path]:
 
 def runs_of(sweep: Sweep) -> list[Path]:
     """Its runs' folders: a search has no list of points that would name them."""
-    return sorted(path for path in (sweep.folder / "runs").glob("*") if _is_run(path))
-
-
-def _is_run(path: Path) -> bool:
-    return any((path / mark).is_file() for mark in _MARKS)
+    return sorted(path for path in (sweep.folder / "runs").glob("*") if Folder(path).exists())
 
 
 def read(path: Path) -> Record:
@@ -87,11 +92,16 @@ def read(path: Path) -> Record:
     about = _json(path / "run.json", troubles)
     summary = _json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
     rows = _rows(path / "metrics.jsonl", troubles)
-    if about and results.fingerprint(about.get("run", {})) != about.get("hash"):
+    if about and not isinstance(about.get("run"), dict):
+        troubles.append("run.json describes no run")
+    elif about and results.fingerprint(about["run"]) != about.get("hash"):
         troubles.append("run.json was changed after the run had begun")
+    try:
+        state, note = _state(folder, summary)
+    except Problem as problem:
+        troubles.append(str(problem))
     if troubles:
         return Record(path, "damaged", "; ".join(troubles), about, rows, summary)
-    state, note = _state(folder, summary)
     return Record(path, state, note, about, rows, summary)
 
 

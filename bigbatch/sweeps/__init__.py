@@ -7,8 +7,9 @@ print(sweep.answers().curves[0].note)
 
 from __future__ import annotations
 
-from bigbatch.sweeps.answers import Answers, Curve, Group, Preferred, answers, interval, shown, shown_group
+from bigbatch.sweeps.answers import Answers, Curve, Group, Preferred, answers, shown_group
 from bigbatch.sweeps.asked import Asked, Point
+from bigbatch.sweeps.doubt import interval, shown, shown_mean
 from bigbatch.sweeps.rows import Row
 from bigbatch.sweeps.sweep import Sweep
 
@@ -25,4 +26,5 @@ __all__ = [
     "interval",
     "shown",
     "shown_group",
+    "shown_mean",
 ]

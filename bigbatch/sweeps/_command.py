@@ -13,10 +13,11 @@ from bigbatch.errors import Problem
 from bigbatch.recipes import described
 from bigbatch.results import Folder
 from bigbatch.sweeps import grid, ranges, timing
-from bigbatch.sweeps.answers import Answers, Group, shown, shown_group
+from bigbatch.sweeps.answers import Answers, Group, shown_group
 from bigbatch.sweeps.asked import Point, read_variants
 from bigbatch.sweeps.child import threads_each
 from bigbatch.sweeps.display import duration
+from bigbatch.sweeps.doubt import shown
 from bigbatch.sweeps.ranges import Search
 from bigbatch.sweeps.rows import FINISHED
 from bigbatch.sweeps.sweep import Sweep
@@ -149,8 +150,9 @@ def _counted(number: int, what: str) -> str:
 
 def show(sweep: Sweep, answers: Answers) -> None:
     """The table, then the answers in sentences."""
-    measure = answers.measure.replace("_", " ")
-    table = Table("setting", "batch", "rate", f"{measure} (n)", "95 % interval", box=None, title=sweep.asked.title)
+    table = Table(
+        "setting", "batch", "rate", f"{answers.measured_as} (n)", "95 % interval", box=None, title=sweep.asked.title
+    )
     for group in _few(answers):
         table.add_row(
             group.label,

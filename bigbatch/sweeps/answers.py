@@ -1,7 +1,7 @@
 """From runs to answers: accuracy against the batch with its doubt, where it is lost, and which batch a rate prefers.
 
-Intervals are 95 % Student-t intervals of the mean over seeds; one seed has none. Diverged runs are counted beside the
-mean, never in it.
+Intervals are 95 % Student-t intervals of the mean over seeds, of shares cut to 0-100 %; one seed has none. Diverged
+runs are counted beside the mean, never in it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from bigbatch.sweeps.asked import label
+from bigbatch.sweeps.doubt import CONFIDENCE, bounds, interval, shown, shown_mean
 from bigbatch.sweeps.rows import MEASURES, Row
 
-CONFIDENCE = 0.95
+_SEEDS_FOR_A_BATCH = 3  # batches are few: two seeds agree by chance, and their interval would look certain
 
 
 class _Value(BaseModel):
@@ -62,7 +62,7 @@ class Preferred(_Value):
     rate: float
     batch: int
     mean: float
-    low_batch: float | None  # interval of the mean over seeds of log2(each seed's own best batch)
+    low_batch: float | None  # interval of the mean over seeds of log2(each seed's own best batch); None below 3 seeds
     high_batch: float | None
     n: int
     edge: str | None  # "lower" or "upper": the grid ends where the best is
@@ -71,6 +71,7 @@ class Preferred(_Value):
 
 class Answers(_Value):
     measure: str
+    measured_as: str  # in words: a search measures on other samples than the test's
     confidence: float = CONFIDENCE
     groups: tuple[Group, ...]
     curves: tuple[Curve, ...]
@@ -78,18 +79,6 @@ class Answers(_Value):
     best: Group | None
     edges: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-def interval(values: Sequence[float]) -> tuple[float, float | None, float | None]:
-    """The mean and its 95 % t-interval: mean ± t(.975, n − 1)·s/√n. One value has no interval."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return mean, None, None
-    from scipy.special import stdtrit  # the t-distribution's quantile; scipy.stats takes a second to import
-
-    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
-    half = quantile * statistics.stdev(values) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
 
 
 def answers(rows: Iterable[Row], baseline_batch: int | None = None) -> Answers:
@@ -103,27 +92,30 @@ def answers(rows: Iterable[Row], baseline_batch: int | None = None) -> Answers:
     best = _best(groups, measure)
     return Answers(
         measure=measure,
+        measured_as=measure.replace("_", " "),
         groups=tuple(groups),
         curves=tuple(curves),
         preferred=tuple(preferred),
         best=best,
         edges=tuple(_edges(groups, best)),
-        notes=tuple(_notes(groups)),
+        notes=(*_notes(groups), *damages(rows), *cuts(groups, measure)),
     )
 
 
 def grouped(rows: Iterable[Row]) -> list[Group]:
-    """Rows that differ in nothing but the seed, together."""
+    """Rows that differ in nothing but the seed, together. Nobody knows where a run belongs that cannot be read."""
     together: dict[str, list[Row]] = {}
-    for row in rows:
+    for row in (row for row in rows if row.global_batch is not None):
         together.setdefault(json.dumps([row.variant, dict(row.settings)]), []).append(row)
     return [_group(alike) for alike in together.values()]
 
 
 def _group(rows: list[Row]) -> Group:
     values = [row.metric for row in sorted(rows, key=lambda row: row.seed) if row.metric is not None]
-    mean, low, high = interval(values) if values else (None, None, None)
     first = rows[0]
+    assert first.global_batch is not None
+    assert first.rate is not None
+    mean, low, high = interval(values, bounds(first.measure)) if values else (None, None, None)
     return Group(
         label=first.label,
         variant=first.variant,
@@ -137,7 +129,7 @@ def _group(rows: list[Row]) -> Group:
         low=low,
         high=high,
         diverged=sum(row.status == "diverged" for row in rows),
-        failed=sum(row.status == "failed" for row in rows),
+        failed=sum(row.status in ("failed", "damaged") for row in rows),
         unfinished=sum(row.status in ("missing", "running", "stopped", "pruned") for row in rows),
     )
 
@@ -176,17 +168,30 @@ def curve(groups: Sequence[Group], measure: str, baseline_batch: int | None = No
         )
         return Curve(**about, holds_to=None, leaves_at=None, note=note)
     holds_to = baseline.global_batch
+    judged = [baseline]
     for group in groups[groups.index(baseline) + 1 :]:
         if group.mean is None and not group.diverged:
-            note = f"holds up to {holds_to}; {group.global_batch} is not there yet"
+            note = f"holds up to {holds_to}; {group.global_batch} is not there yet{_so_far(judged)}"
             return Curve(**about, holds_to=holds_to, leaves_at=None, note=note)
+        judged.append(group)
         worse = group.mean is None or _worse(group.mean, baseline, measure)
         if worse or group.diverged:
             note = f"critical batch {group.global_batch}: {_why(group, baseline, measure)}; it holds up to {holds_to}"
+            note += _so_far(judged)
             return Curve(**about, holds_to=holds_to, leaves_at=group.global_batch, note=note)
         holds_to = group.global_batch
     note = f"no critical batch up to {holds_to}: no mean is worse than the interval at {baseline.global_batch}"
-    return Curve(**about, holds_to=holds_to, leaves_at=None, note=note)
+    return Curve(**about, holds_to=holds_to, leaves_at=None, note=note + _so_far(judged))
+
+
+def _so_far(groups: Iterable[Group]) -> str:
+    """Which batches were judged by some of their seeds."""
+    some = [
+        f"{group.global_batch} has {group.n + group.diverged} of {group.n + group.diverged + missing} seeds"
+        for group in groups
+        if (missing := group.failed + group.unfinished)
+    ]
+    return f"; so far: {', '.join(some)}" if some else ""
 
 
 def _worse(mean: float, baseline: Group, measure: str) -> bool:
@@ -215,9 +220,12 @@ def preferred_batch(groups: Sequence[Group], rows: Iterable[Row], measure: str) 
         if row.label in labels and row.metric is not None:
             by_seed.setdefault(row.seed, []).append(row)
     whole = [seen for seen in by_seed.values() if len(seen) == max(map(len, by_seed.values()))]
-    own = [math.log2(min(seen, key=lambda row: _rank(row.metric, measure)).global_batch) for seen in whole]
-    _, low, high = interval(own)
-    doubt = f"n={len(own)}" if low is None or high is None else f"{2**low:.0f} to {2**high:.0f}, n={len(own)}"
+    own = [math.log2(min(seen, key=lambda row: _rank(row.metric, measure)).global_batch or 1) for seen in whole]
+    low, high = interval(own)[1:] if len(own) >= _SEEDS_FOR_A_BATCH else (None, None)
+    if low is None or high is None:
+        doubt = f"n={len(own)}, no interval"
+    else:
+        doubt = f"n={len(own)}, interval over the seeds' own best batches {2**low:.0f} to {2**high:.0f}"
     warning = f"; it is the {edge} end of the grid: widen it" if edge else ""
     return Preferred(
         label=_common_label(groups),
@@ -268,16 +276,19 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     return notes
 
 
-def shown(value: float | None, measure: str) -> str:
-    """`98.65 %` or `115.90`."""
-    if value is None:
-        return "-"
-    return f"{100 * value:.2f} %" if measure == "test_accuracy" else f"{value:.2f}"
+def damages(rows: Iterable[Row]) -> list[str]:
+    """A sentence for each run whose files are damaged."""
+    return [f"{row.folder.name} is left out: {row.problem}" for row in rows if row.status == "damaged"]
+
+
+def cuts(groups: Iterable[Group], measure: str) -> list[str]:
+    ends = bounds(measure)
+    if any(group.low == ends[0] or group.high == ends[1] for group in groups if group.low != group.high):
+        return ["intervals are t-intervals, cut to 0-100 %"]
+    return []
 
 
 def shown_group(group: Group, measure: str) -> str:
     """`98.65 % ± 0.12 (n=3)`."""
-    scale = 100 if measure == "test_accuracy" else 1
-    doubt = f" ± {scale * (group.high - group.mean):.2f}" if group.high is not None and group.mean is not None else ""
     diverged = f", {group.diverged} diverged" if group.diverged else ""
-    return f"{shown(group.mean, measure)}{doubt} (n={group.n}{diverged})"
+    return f"{shown_mean(group.values, measure)} (n={group.n}{diverged})"

@@ -111,6 +111,9 @@ class Points:
 def failure(work: Path, name: str) -> dict[str, str] | None:
     """Why a point failed, if it did."""
     try:
-        return json.loads((work / f"{name}.failed").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        found = json.loads((work / f"{name}.failed").read_text(encoding="utf-8"))
+    except FileNotFoundError:
         return None
+    except (OSError, ValueError):
+        found = None
+    return found if isinstance(found, dict) and "problem" in found else {"problem": "for a reason that cannot be read"}

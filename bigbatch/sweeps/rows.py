@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.sweeps.asked import Point, brief, label
 
-Status = Literal["missing", "running", "stopped", "pruned", "done", "diverged", "failed"]
+Status = Literal["missing", "running", "stopped", "pruned", "done", "diverged", "failed", "damaged"]
 FINISHED = ("done", "diverged")
 MEASURES = {"test_accuracy": True, "test_perplexity": False}  # and whether more is better
 
@@ -24,15 +25,15 @@ class Row:
     variant: str
     settings: Mapping[str, Any]
     seed: int
-    global_batch: int
-    rate: float  # optimizer.lr, before a schedule scales it
+    global_batch: int | None  # None where run.json cannot be read
+    rate: float | None  # optimizer.lr, before a schedule scales it
     status: Status
     measure: str  # "test_accuracy" or "test_perplexity"
     metric: float | None  # None unless the run is done
     folder: Path
     all_else: str  # fingerprint of the run without seed and batch: what a curve over batches has in common
     summary: Mapping[str, Any] = field(default_factory=dict)
-    problem: str | None = None  # why it failed
+    problem: str | None = None  # why it failed, or what is damaged
 
     @property
     def label(self) -> str:
@@ -42,23 +43,39 @@ class Row:
 def of_point(point: Point, runs: Path, status: Status | None = None, problem: str | None = None) -> Row:
     """The row of a point. `status` is what the sweep knows and the run's folder does not."""
     folder = Folder(runs / point.folder_name)
-    written = folder.status
-    summary = folder.summary() if written in FINISHED else {}
-    measure = next((name for name in MEASURES if name in summary), expected_measure(point))
+    measure, summary = expected_measure(point), {}
+    try:
+        written = folder.status
+        if written in FINISHED:
+            status, problem, summary = written, None, folder.summary()
+            measure = next((name for name in MEASURES if name in summary), measure)
+            if written == "done" and not _is_number(summary.get(measure)):
+                raise Problem(f"{folder.path / 'summary.json'} has no {measure}: restore it from a copy")
+    except Problem as damage:
+        written, status, problem = None, "damaged", f"{damage}, or remove the run's folder and go on with the sweep"
     return Row(
         point.variant,
         point.settings,
         point.seed,
         point.global_batch,
         point.rate,
-        written if written in FINISHED else status or written or "missing",
+        status or written or "missing",
         measure,
-        summary.get(measure) if written == "done" else None,
+        summary[measure] if written == "done" else None,
         folder.path,
         point.all_else,
         summary,
         problem,
     )
+
+
+def of_damaged(folder: Path, problem: str) -> Row:
+    """The row of a run whose run.json cannot be read, so that nobody knows what was set in it."""
+    return Row(folder.name, {}, 0, None, None, "damaged", "", None, folder, "", problem=problem)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def expected_measure(point: Point) -> str:

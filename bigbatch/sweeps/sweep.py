@@ -14,7 +14,7 @@ from bigbatch import parts, whole
 from bigbatch.errors import Problem
 from bigbatch.run import Run
 from bigbatch.sweeps import display, queue, rows
-from bigbatch.sweeps.answers import Answers, Group, answers
+from bigbatch.sweeps.answers import Answers, Group, answers, damages
 from bigbatch.sweeps.asked import Asked, Point, from_json
 from bigbatch.sweeps.claims import Claims
 from bigbatch.sweeps.ranges import Search
@@ -143,11 +143,10 @@ class Sweep:
         found = answers(table, baseline_batch)
         if self.asked.search is None:
             return found
-        from bigbatch.sweeps.trials import sentences
+        from bigbatch.sweeps.trials import measured_as, sentences
 
-        return found.model_copy(
-            update={"edges": (), "notes": tuple(sentences(table, self.asked.search, self.points()))}
-        )
+        notes = (*sentences(table, self.asked.search, self.points()), *damages(table))
+        return found.model_copy(update={"measured_as": measured_as(found.measure), "edges": (), "notes": notes})
 
     def best(self) -> tuple[Group | None, str]:
         """The best setting so far, and what it is measured in."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.run import Run
 from bigbatch.sweeps import rows
 from bigbatch.sweeps.asked import Point
+from bigbatch.sweeps.queue import failure
 from bigbatch.sweeps.ranges import Search
 from bigbatch.sweeps.rows import MEASURES, Row
 
@@ -22,7 +23,13 @@ def rows_of_trials(sweep: Sweep) -> list[Row]:
     """Every run that the search has begun, from its folder alone, setting by setting."""
     search = sweep.asked.search
     assert search
-    runs = [Folder(path.parent).run() for path in sorted((sweep.folder / "runs").glob("*/run.json"))]
+    runs: list[Run] = []
+    damaged: list[Row] = []
+    for path in sorted(path for path in (sweep.folder / "runs").glob("*") if Folder(path).exists()):
+        try:
+            runs.append(Folder(path).run())
+        except Problem as problem:
+            damaged.append(rows.of_damaged(path, str(problem)))
     found = []
     for base in sweep.points():
         for run in runs:
@@ -30,15 +37,15 @@ def rows_of_trials(sweep: Sweep) -> list[Row]:
                 fields = run.model_dump(mode="json")
                 chosen = {scope.field: _at(fields, scope.field) for scope in search.ranges}
                 found.append(_row(Point(base.variant, {**base.settings, **chosen}, base.seed, run), sweep.folder))
-    return found
+    return found + damaged
 
 
 def _row(point: Point, folder: Path) -> Row:
-    for status in ("pruned", "failed"):
-        mark = folder / "work" / f"{point.hash}.{status}"
-        if mark.exists():
-            problem = json.loads(mark.read_text(encoding="utf-8")).get("problem")
-            return rows.of_point(point, folder / "runs", status, problem)
+    if (folder / "work" / f"{point.hash}.pruned").exists():
+        return rows.of_point(point, folder / "runs", "pruned")
+    failed = failure(folder / "work", point.hash)
+    if failed:
+        return rows.of_point(point, folder / "runs", "failed", failed["problem"])
     row = rows.of_point(point, folder / "runs")
     trained = row.status != "running" or Folder(row.folder).trainer_pid() is not None
     return row if trained else rows.of_point(point, folder / "runs", "stopped")
@@ -65,6 +72,10 @@ def _at(fields: dict[str, Any], path: str) -> Any:
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value["name"] if isinstance(value, dict) and "name" in value else value
+
+
+def measured_as(measure: str) -> str:
+    return "validation perplexity" if measure == "test_perplexity" else "held-out accuracy"
 
 
 def sentences(found: list[Row], search: Search, points: list[Point]) -> Iterator[str]:

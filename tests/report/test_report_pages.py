@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from bigbatch.report.charts import thinned
 from bigbatch.report.records import differing, flat, read
 from bigbatch.sweeps import Sweep, ranges
 from bigbatch.sweeps.ranges import Search
+from bigbatch.sweeps.search import held_out
 
 
 def numbers(rows, *columns):
@@ -48,7 +51,8 @@ def test_a_run_that_is_named_twice_or_copied_counts_once(tmp_path):
     named = [tmp_path / "runs", tmp_path / "runs" / "a", tmp_path / "copy", tmp_path / "runs" / ".." / "runs" / "b"]
     page = report(named, tmp_path / "report.html")
     assert len(downloads(page)["runs.csv"]) == 3
-    assert "91.00 % ± 12.71 (n=2)" in text_of(page)  # t(.975, 1) = 12.706: 12.706 · .01414 / √2
+    # t(.975, 1) = 12.706: 12.706 · .01414 / √2 = .1271, and nothing is above 100 %
+    assert "91.00 %, 78.29 to 100.00 (n=2)" in text_of(page)
 
 
 def test_settings_are_lines_named_by_what_differs(tmp_path):
@@ -87,6 +91,16 @@ def cut_a_line(folder: Path) -> None:
     path.write_text(path.read_text().replace('{"epoch": 0.5', '{"epo', 1))
 
 
+def edit(folder: Path, **changes: object) -> None:
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(about | changes))
+
+
+def to_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
 DAMAGE = {
     "killed": (lambda folder: (folder / "status").write_text("running\n"), "goes on"),
     "stopped": (lambda folder: (folder / "status").write_text("stopped\n"), "goes on"),
@@ -107,6 +121,14 @@ DAMAGE = {
     ),
     "no rows": (lambda folder: (folder / "metrics.jsonl").unlink(), ""),
     "no summary": (lambda folder: (folder / "summary.json").unlink(), "has no summary.json"),
+    "no command": (
+        lambda folder: edit(folder, command=None),
+        "",
+    ),
+    "no fields": (lambda folder: edit(folder, run=[1]), "run.json describes no run"),
+    "dataset": (lambda folder: edit(folder, run={"dataset": "x"}), "run.json was changed"),
+    "status folder": (lambda folder: to_folder(folder / "status"), "status cannot be read (Is a directory)"),
+    "summary folder": (lambda folder: to_folder(folder / "summary.json"), "summary.json cannot be read"),
     "cut summary": (lambda folder: (folder / "summary.json").write_text("{"), "summary.json cannot be read"),
 }
 
@@ -126,13 +148,14 @@ def test_a_run_in_any_state_is_a_row(page_of_hurt_runs, damage):
     rows = {row["run"]: row for row in downloads(page_of_hurt_runs)["runs.csv"]}
     assert len(rows) == len(DAMAGE) + 1
     expected = damage if damage in ("killed", "stopped", "failed", "not begun") else "damaged"
-    assert rows[damage]["state"] == ("done" if damage == "no rows" else expected)
+    assert rows[damage]["state"] == ("done" if damage in ("no rows", "no command") else expected)
     assert DAMAGE[damage][1] in rows[damage]["note"]
 
 
 def test_only_runs_that_are_done_count(page_of_hurt_runs):
-    # .9 of the whole run and .8 of the one that lost its rows but not its summary
-    assert "85.00 % ± 63.53 (n=2)" in text_of(page_of_hurt_runs)  # t(.975, 1) = 12.706: 12.706 · .0707 / √2 = .6353
+    # .9 of the whole run and .8 of those that lost their rows or their command, but not their summary
+    # .8333, s = .0577, t(.975, 2) = 4.3027: ± 4.3027 · .0577 / √3 = .1434
+    assert "83.33 % ± 14.34 (n=3)" in text_of(page_of_hurt_runs)
 
 
 def test_a_diverged_run_keeps_its_curve_and_says_where_it_ended(tmp_path):
@@ -195,20 +218,29 @@ def test_a_sweep_is_answered_with_its_critical_batch_and_its_edges(tmp_path):
 def test_the_trials_of_a_search_are_reported_and_mirrored_though_one_is_damaged(tmp_path):
     asked = Search(ranges=ranges.parsed(["optimizer.lr=0.01..1:log"]), trials=3)
     sweep = Sweep.ask(small_run(), tmp_path / "sweep", search=asked)
-    (base,) = sweep.points()
-    trials = [
-        make(sweep.folder / "runs" / name, base.run.with_settings([f"optimizer.lr={rate}"]), [0.9])
-        for name, rate in (("small-a", 0.1), ("small-b", 0.2), ("small-c", 0.3))
-    ]
-    assert folders([sweep.folder]) == trials
+    (base,) = (held_out(point, asked, None) for point in sweep.points())
+    tried = [base.run.with_settings([f"optimizer.lr={rate}"]) for rate in (0.1, 0.2, 0.3)]
+    trials = [make(sweep.folder / "runs" / run.folder_name, run, [0.9]) for run in tried]
+    assert folders([sweep.folder]) == sorted(trials)
     (trials[0] / "run.json").write_text("[]")
     page = report([sweep.folder], tmp_path / "report.html")
-    assert [(row["run"], row["state"]) for row in downloads(page)["runs.csv"]] == [
-        ("small-a", "damaged"),
-        ("small-b", "done"),
-        ("small-c", "done"),
-    ]
-    assert "The sweep has no answers: " in text_of(page)
+    assert {row["run"]: row["state"] for row in downloads(page)["runs.csv"]} == {
+        trials[0].name: "damaged",
+        trials[1].name: "done",
+        trials[2].name: "done",
+    }
+    assert "best of 2 trials" in text_of(page)
+    assert f"{trials[0].name} is left out: " in text_of(page)
+    # what a search measures is no test
+    assert "held-out-accuracy.csv" in downloads(page)
+    assert " held-out accuracy " in text_of(page)
+    assert "Test accuracy" not in page.read_text()
+    # and in the sweep's own table it is a row, too
+    answers = sweep.write()
+    assert answers.measured_as == "held-out accuracy"
+    rows = list(csv.DictReader(io.StringIO((sweep.folder / "table.csv").read_text())))
+    assert [(row["status"], row["global_batch"]) for row in rows] == [("done", "256")] * 2 + [("damaged", "")]
+    assert "run.json is not readable JSON" in rows[-1]["problem"]
 
 
 def test_a_sweep_that_has_not_begun_has_a_page(tmp_path):

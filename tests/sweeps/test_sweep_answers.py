@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbatch.sweeps import Row, answers, interval, shown, shown_group
+from bigbatch.sweeps import Row, answers, interval, shown, shown_group, shown_mean
 from bigbatch.sweeps.rows import as_csv
 
 
@@ -40,6 +40,23 @@ def test_the_interval_is_students():
         pytest.approx(1.5 - 12.7062 * 0.5, abs=1e-3),
         pytest.approx(1.5 + 12.7062 * 0.5, abs=1e-3),
     )
+
+
+def test_the_interval_of_a_share_ends_where_shares_end():
+    # .9 and .92: .91 ± .1271; .6 and .0: .3 ± 12.7062 · .4243 / √2 = 3.81
+    assert [shown_mean(values, "test_accuracy") for values in ([0.9, 0.92], [0.6, 0.0], [0.5, 0.5], [0.5], [])] == [
+        "91.00 %, 78.29 to 100.00",
+        "30.00 %, 0.00 to 100.00",
+        "50.00 % ± 0.00",
+        "50.00 %",
+        "-",
+    ]
+    assert shown_mean([0.9, 0.92], "test_accuracy", digits=1) == "91.0 %, 78.3 to 100.0"
+    assert shown_mean([90.0, 92.0], "test_perplexity") == "91.00 ± 12.71"
+    found = answers([*seeds(16, 0.9, 0.92), *seeds(32, 0.5, 0.5)])
+    assert (found.groups[0].low, found.groups[0].high) == (pytest.approx(0.91 - 0.127062), 1.0)
+    assert found.notes[-1] == "intervals are t-intervals, cut to 0-100 %"
+    assert not any("cut" in note for note in answers(seeds(16, 0.9, 0.9)).notes)
 
 
 def test_one_value_has_no_interval():
@@ -104,6 +121,22 @@ def test_what_is_not_there_yet_is_not_judged():
     assert curve.note == "holds up to 16; 32 is not there yet"
 
 
+def test_a_batch_that_is_judged_by_some_of_its_seeds_says_so():
+    rows = [*seeds(16, 0.90, 0.92, 0.94), *seeds(32, 0.91, 0.92), row(32, None, 2, status="running")]
+    (curve,) = answers(rows).curves
+    assert curve.note == (
+        "no critical batch up to 32: no mean is worse than the interval at 16; so far: 32 has 2 of 3 seeds"
+    )
+    failed = [*rows, *seeds(64, 0.5, 0.5), row(64, None, 2, status="failed")]
+    assert answers(failed).curves[0].note.endswith("so far: 32 has 2 of 3 seeds, 64 has 2 of 3 seeds")
+
+
+def test_two_seeds_that_prefer_one_batch_are_no_interval():
+    (two,) = answers([*seeds(16, 0.9, 0.9), *seeds(32, 0.8, 0.8), *seeds(8, 0.8, 0.8)]).preferred
+    assert (two.batch, two.low_batch, two.high_batch, two.n) == (16, None, None, 2)
+    assert two.note == "rate 0.1 prefers batch 16 (n=2, no interval)"
+
+
 def test_the_batch_that_a_rate_prefers():
     rows = [
         # means .70, .84, .80: 32 is preferred; the seeds' own best are 32, 32, 64
@@ -122,6 +155,7 @@ def test_the_batch_that_a_rate_prefers():
         pytest.approx(2 ** (16 / 3 - 1.434218)),
         pytest.approx(2 ** (16 / 3 + 1.434218)),
     )
+    assert "(n=3, interval over the seeds' own best batches 15 to 109)" in slow.note
     assert (fast.rate, fast.batch, fast.edge) == (0.4, 64, "upper")
     assert (fast.low_batch, fast.high_batch) == (pytest.approx(64), pytest.approx(64))
     assert fast.note.endswith("it is the upper end of the grid: widen it")

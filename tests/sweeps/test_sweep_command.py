@@ -70,6 +70,15 @@ def test_a_sweep_is_planned_run_grown_and_shown(tmp_path, monkeypatch, capsys, r
     code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--table")
     assert code == 0
     assert text.count(" % (n=1) ") == 3
+    first, second, _ = Sweep.open("sweeps/tiny").rows()
+    (first.folder / "summary.json").unlink()
+    (second.folder / "summary.json").write_text('{"test_accuracy": "high"}')
+    code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--table")
+    assert (code, text.count(" % (n=1) "), text.count(" is left out: ")) == (0, 1, 2)
+    damaged = table((tmp_path / "sweeps" / "tiny" / "table.csv").read_text())
+    assert [row["status"] for row in damaged] == ["damaged", "damaged", "done"]
+    assert "has no summary.json" in damaged[0]["problem"]
+    assert "has no test_accuracy: restore it from a copy, or remove the run's folder" in damaged[1]["problem"]
     code, _, error = said(capsys, "sweep", "sweeps/tiny", "--grid", "global_batch=6")
     assert (code, "is a sweep that knows its runs" in error) == (2, True)
     (tmp_path / "empty").mkdir()
