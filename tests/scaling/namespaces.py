@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-UNSHAPED: tuple[str, ...] = ()
-NARROW = ("tbf", "rate", "1mbit", "burst", "4kb", "latency", "10s")
+NARROW = ("tbf", "rate", "400kbit", "burst", "2kb", "latency", "10s")
 FAR = ("netem", "delay", "25ms")  # each way
 
 
@@ -20,7 +19,7 @@ def run(*line: object) -> None:
 
 
 @contextmanager
-def joined(shape: Sequence[str] = UNSHAPED) -> Iterator[str]:
+def joined(shape: Sequence[str]) -> Iterator[str]:
     """`netns:A,netns:B`, as --hosts takes them."""
     a, b = (f"bb{os.getpid()}{end}" for end in "ab")
     try:
@@ -31,8 +30,7 @@ def joined(shape: Sequence[str] = UNSHAPED) -> Iterator[str]:
             run("ip", "-n", name, "address", "add", address, "dev", "veth0")
             run("ip", "-n", name, "link", "set", "lo", "up")
             run("ip", "-n", name, "link", "set", "veth0", "up")
-            if shape:
-                run("tc", "-n", name, "qdisc", "add", "dev", "veth0", "root", *shape)
+            run("tc", "-n", name, "qdisc", "add", "dev", "veth0", "root", *shape)
         yield f"netns:{a},netns:{b}"
     finally:
         for name in (a, b):
@@ -49,5 +47,4 @@ def needs(shape: Sequence[str]) -> pytest.MarkDecorator:
             able = True
     except (subprocess.CalledProcessError, FileNotFoundError):
         able = False
-    what = shape[0] if shape else "network namespaces"
-    return pytest.mark.skipif(not able, reason=f"needs ip and tc, the right to use them, and {what} in the kernel")
+    return pytest.mark.skipif(not able, reason=f"needs ip and tc, the right to use them, and {shape[0]} in the kernel")
