@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ class Child:
     def __init__(self, point: Point, sweep_folder: Path, forks: Forks, options: list[str]) -> None:
         self.point = point
         self.folder = Folder(sweep_folder / "runs" / point.folder_name)
-        self.log = sweep_folder / "work" / f"{point.hash}.log"
+        # of this worker alone: another's last line would be taken for the reason of our failure
+        self.log = sweep_folder / "work" / f"{point.hash}-{socket.gethostname()}-{os.getpid()}.log"
         self.tests_read = 0
         description = sweep_folder / "work" / f"{point.hash}.json"
         whole.write_text(description, point.run.to_json())

@@ -51,6 +51,8 @@ class Forks:
     def signal(self, number: int, which: signal.Signals) -> None:
         if self.code(number) is None:
             self._send({"id": number, "signal": int(which)})
+            if self._server and which == signal.SIGTERM:
+                self._server.terminate()  # a server that still imports has forked nothing, and ends; others do not hear
 
     def code(self, number: int) -> int | None:
         """The exit code (minus the signal that killed it), or None while it runs."""

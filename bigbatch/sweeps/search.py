@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,6 @@ JOURNAL = "search.journal"
 _TRIALS_BEFORE_PRUNING = 5
 _SHARE_BEFORE_PRUNING = 1 / 3  # of a training: long warm-ups look bad before they are good
 _LOOK_SECONDS = 0.5
-_FINISHED_BY_OTHERS = (ValueError, RuntimeError)  # what Optuna raises where a trial's state is final already
 _WORST = {"test_accuracy": 0.0, "test_perplexity": 1e12}  # what a diverged trial is worth to the sampler
 
 
@@ -140,23 +139,23 @@ class Trials:
         return point
 
     def _useless(self, study: Any, trial: Any, why: str) -> None:
-        with suppress(*_FINISHED_BY_OTHERS):
+        with _others_may_have_ended(study, trial.number):
             trial.set_user_attr("problem", why)
             study.tell(trial, state=self.optuna.trial.TrialState.PRUNED)
 
     def ended(self, point: Point, problem: str | None) -> None:
         held = self.mine.pop(point.hash)
-        folder = Folder(self.folder / "runs" / point.folder_name)
-        measure = rows.expected_measure(point)
+        row = rows.of_point(point, self.folder / "runs")
+        problem = row.problem if row.status == "damaged" else problem
         if problem is not None:
             whole.write_text(self.work / f"{point.hash}.failed", json.dumps({"problem": problem}))
             self._useless(held.study, held.trial, problem)
             return
-        with suppress(*_FINISHED_BY_OTHERS):
-            if folder.status == "done":
-                held.study.tell(held.trial, folder.summary()[measure])
-            elif folder.status == "diverged":
-                held.study.tell(held.trial, _WORST[measure])
+        with _others_may_have_ended(held.study, held.trial.number):
+            if row.status == "done":
+                held.study.tell(held.trial, row.metric)
+            elif row.status == "diverged":
+                held.study.tell(held.trial, _WORST[row.measure])
             else:
                 whole.write_text(self.work / f"{point.hash}.pruned", "{}")
                 held.study.tell(held.trial, state=self.optuna.trial.TrialState.PRUNED)
@@ -194,10 +193,9 @@ class Trials:
         self._beats += 1
         lost = []
         for held in self.mine.values():
-            try:
+            with _others_may_have_ended(held.study, held.trial.number) as ended:
                 held.trial.set_user_attr("beat", self._beats)
-            except _FINISHED_BY_OTHERS:
-                lost.append(held.point)
+            lost += [held.point] if ended else []
         for point in lost:
             del self.mine[point.hash]
         return lost
@@ -229,12 +227,27 @@ class Trials:
                 self._put_back(study, trial)
 
     def _put_back(self, study: Any, trial: Any) -> None:
-        try:
+        with _others_may_have_ended(study, trial.number) as ended:
             study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
-        except _FINISHED_BY_OTHERS:
+        if ended:
             return  # somebody else did, and puts it back
         if len(trial.params) == len(self.search.ranges):
             study.enqueue_trial(trial.params, user_attrs={"rank": trial.user_attrs.get("rank", trial.number)})
+
+
+@contextmanager
+def _others_may_have_ended(study: Any, number: int) -> Iterator[list[int]]:
+    """Within it a trial may turn out to be final already: then what is yielded holds its number.
+
+    Optuna raises several kinds of errors there, which mean other things elsewhere: so the state is looked at.
+    """
+    ended: list[int] = []
+    try:
+        yield ended
+    except (ValueError, RuntimeError):
+        if not study.get_trials(False)[number].state.is_finished():
+            raise
+        ended.append(number)
 
 
 def _suggested(trial: Any, found: Any) -> Any:

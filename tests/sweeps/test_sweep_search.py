@@ -14,7 +14,7 @@ from bigbatch.errors import Problem
 from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep, ranges
 from bigbatch.sweeps.ranges import Search
-from bigbatch.sweeps.search import Trials, without_password
+from bigbatch.sweeps.search import Trials, _others_may_have_ended, without_password
 
 RATES = ranges.parsed(["optimizer.lr=0.001..1:log"])
 
@@ -153,6 +153,21 @@ def test_new_settings_that_another_worker_trains_are_not_tried_beside_it(tmp_pat
     with Folder(tmp_path / "runs" / first.next().folder_name).alone():
         assert second.next() is None
         assert second.finished() == 1
+
+
+def test_only_an_end_that_others_gave_a_trial_is_passed_over(tmp_path):
+    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=2))
+    mine, other = Trials(sweep, None, None), Trials(sweep, None, None)
+    point = mine.next()
+    number = mine.mine[point.hash].trial.number
+    with pytest.raises(ValueError, match="broken"), _others_may_have_ended(mine.studies[0], number):
+        raise ValueError("broken")
+    other.studies[0].tell(number, state=optuna.trial.TrialState.PRUNED)
+    mine.ended(point, None)  # tells, too
+    assert mine.left() == [1]
+    with _others_may_have_ended(mine.studies[0], number) as ended:
+        mine.studies[0].tell(number, 0.5)
+    assert ended == [number]
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,9 @@ def test_two_workers_divide_the_points_and_one_that_dies_is_followed(tmp_path):
     assert [row.status for row in sweep.rows()] == ["done"] * 6
     # one beginning for each point, and at most one more: the dead worker's, which may have ended before it was stopped
     assert len(begun) + told.rest() in (6, 7)
+    # each has logs of its own, so that nobody takes another's last words for its own
+    logs = [path.stem for path in (sweep.folder / "work").glob("*.log")]
+    assert {int(name.rpartition("-")[2]) for name in logs} == set(workers)
     generations = sorted(path.name.rpartition("-")[2] for path in (sweep.folder / "work").glob("*.claim-*"))
     assert generations == ["1"] * 6 + ["2"]
     expected = trained_alone(Sweep.draft(tiny_run(), tmp_path, **question).points(), tmp_path / "alone")
@@ -137,15 +140,31 @@ def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path
         assert Folder(row.folder).trainer_pid() is None
 
 
-def test_a_stop_that_comes_before_its_training_can_listen_is_heard(tmp_path):
-    """Both requests wait for the server, which is still importing; the training would end with 0."""
-    description = tmp_path / "run.json"
-    description.write_text(tiny_run().to_json())
+def test_a_stop_that_comes_before_its_training_can_listen_is_heard(tmp_path, kept_forks):
+    """Both requests are there when the server looks; the training would end with 0."""
+    kept_forks.wait(kept_forks.start(["--version"], tmp_path / "log"))
+    os.kill(kept_forks._server.pid, signal.SIGSTOP)
+    number = kept_forks.start(training(tmp_path), tmp_path / "log")
+    kept_forks.signal(number, signal.SIGTERM)
+    os.kill(kept_forks._server.pid, signal.SIGCONT)
+    assert kept_forks.wait(number) == -signal.SIGTERM
+
+
+def test_a_stop_does_not_wait_for_imports(tmp_path):
+    """The server ends while it imports: nothing was begun."""
     forks = Forks(threads=1)
-    number = forks.start(["train", str(description), "--runs-dir", str(tmp_path / "runs")], tmp_path / "log")
+    number = forks.start(training(tmp_path), tmp_path / "log")
+    server = forks._server
     forks.signal(number, signal.SIGTERM)
-    assert forks.wait(number) == -signal.SIGTERM
+    assert forks.wait(number) == -signal.SIGKILL
+    assert server.returncode == -signal.SIGTERM
+    assert not (tmp_path / "runs").exists()
     forks.close()
+
+
+def training(folder):
+    (folder / "run.json").write_text(tiny_run().to_json())
+    return ["train", str(folder / "run.json"), "--runs-dir", str(folder / "runs")]
 
 
 def test_a_run_outlives_the_process_that_forked_it_and_is_not_run_twice(tmp_path, kept_forks):
