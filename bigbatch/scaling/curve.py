@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import fmean as mean
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -75,17 +76,14 @@ class Setting:
 
     def step_us(self, ranks: int, *, share: float | None = None, free: Collection[str] = ()) -> float:
         """The expected step; with `share`, what this share of steps stays below; with `free`, terms at no cost."""
-        jitter, factor = self.machine.jitter, 1.0
-        if "jitter" not in free:
-            factor = slowest(jitter, ranks) if share is None else slowest_quantile(jitter, ranks, share)
-        steps = ENGINES[self.engine].typical(self._slowed(factor, ranks), self.config, self.machine, ranks, free=free)
-        return sum(step.step_us for step in steps) / len(steps)
+        return mean(step.step_us for step in self._steps(ranks, share, free))
 
     def efficiency(self, ranks: int) -> float:
         return self.profile.compute_us / self.step_us(ranks)
 
     def point(self, ranks: int) -> Point:
-        step_us = self.step_us(ranks)
+        steps = self._steps(ranks)
+        step_us = mean(step.step_us for step in steps)
         compute_us = self.profile.compute_us
         fast_us, slow_us = (self.step_us(ranks, share=share) for share in BAND)
         return Point(
@@ -93,7 +91,8 @@ class Setting:
             ranks=ranks,
             nodes=self.machine.layout(ranks)[0],
             step_us=step_us,
-            exposed_us=max(0.0, step_us - compute_us * slowest(self.machine.jitter, ranks)),
+            # what computing itself loses to other ranks on the same cores is not communication
+            exposed_us=mean(step.exposed_us for step in steps),
             efficiency=compute_us / step_us,
             low=compute_us / slow_us,
             high=compute_us / fast_us,
@@ -101,6 +100,13 @@ class Setting:
             # a later start can put two tensors into one buffer and save more than it costs: that is worth nothing
             worth_us={term: max(0.0, step_us - self.step_us(ranks, free=(term,))) for term in TERMS},
         )
+
+    def _steps(self, ranks: int, share: float | None = None, free: Collection[str] = ()) -> list[Step]:
+        """Steps whose mean is the expected one, see `step_us`."""
+        jitter, factor = self.machine.jitter, 1.0
+        if "jitter" not in free:
+            factor = slowest(jitter, ranks) if share is None else slowest_quantile(jitter, ranks, share)
+        return ENGINES[self.engine].typical(self._slowed(factor, ranks), self.config, self.machine, ranks, free=free)
 
     def _slowed(self, factor: float, ranks: int) -> Profile:
         return self.profile.slowed(factor * (self.machine.contention if ranks > 1 else 1.0))

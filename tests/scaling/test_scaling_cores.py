@@ -9,7 +9,7 @@ from hand import PROFILE, pair
 
 from bigbatch.scaling import ddp, horovod
 from bigbatch.scaling.cores import Cores
-from bigbatch.scaling.curve import Setting
+from bigbatch.scaling.curve import Setting, configured
 from bigbatch.scaling.machine import Jitter, Measured
 
 
@@ -50,6 +50,21 @@ def test_contention_slows_computing_of_several_ranks_only():
     setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mib=25.0), pair(contention=1.5))
     assert setting.step_us(1) == PROFILE.compute_us
     assert setting.step_us(2) == pytest.approx(1.5 * PROFILE.compute_us + 1600)  # one bucket of 1.5 MB at the end
+
+
+@pytest.mark.parametrize("engine", ["ddp", "horovod"])
+def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engine):
+    machine = pair(contention=1.5, stolen=0.5, cycle_cost_us=100.0, blocking=True)
+    setting = Setting(PROFILE, engine, configured(engine, {}), machine)
+    point, step = setting.point(2), setting.one_step(2)
+    assert step.compute_us > 1.5 * PROFILE.compute_us
+    assert point.exposed_us < point.step_us - 1.5 * PROFILE.compute_us
+    if engine == "ddp":  # whose steps are all alike
+        assert (
+            point.exposed_us
+            == step.exposed_us
+            == pytest.approx(step.summed_us - step.profile.forward_us - step.profile.backward_us)
+        )
 
 
 def test_busy_points_hold_beside_computing_only():
