@@ -1,8 +1,9 @@
 """PyTorch's DistributedDataParallel: static buckets in the order of the backward pass, sent in order when full.
 
 From the second step on, buckets follow the order in which gradients arrived in the first. A bucket is closed by the
-tensor that brings it to its limit: 1 MiB for the first, so that sending begins early, `bucket_mib` for the others.
-(Li et al. 2020, section 3.2.3; torch/csrc/distributed/c10d/reducer.cpp.)
+tensor that brings it to its limit: 1 MiB for the first, so that sending begins early, 25 MiB for the others. A limit
+of one's own holds for the first too. (Li et al. 2020, section 3.2.3; torch/csrc/distributed/c10d/reducer.cpp,
+torch/nn/parallel/distributed.py.)
 """
 
 from __future__ import annotations
@@ -18,13 +19,20 @@ from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
+_TORCHS_MIB, _TORCHS_FIRST_MIB = 25.0, 1.0
 
 
 class Config(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    bucket_mib: float = Field(25.0, gt=0)
-    first_bucket_mib: float = Field(1.0, gt=0)
+    bucket_mib: float = Field(_TORCHS_MIB, gt=0)
+    first_bucket_mib: float | None = Field(None, gt=0)  # None: torch's choice
+
+    @property
+    def limits_bytes(self) -> tuple[float, float]:
+        """Of the first bucket, and of the others."""
+        torchs_mib = _TORCHS_FIRST_MIB if self.bucket_mib == _TORCHS_MIB else self.bucket_mib
+        return (self.first_bucket_mib or torchs_mib) * MIB, self.bucket_mib * MIB
 
 
 def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) -> list[list[int]]:
@@ -55,10 +63,9 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
     gradients = profile.gradients()
     cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, busy=True)
     cores = Cores(profile, machine.stolen)
-    limits = config.first_bucket_mib * MIB, config.bucket_mib * MIB
     sent: list[Sent] = []
     stream_free_us = launched_us = 0.0
-    for bucket in buckets((gradient.bytes for gradient in gradients), *limits):
+    for bucket in buckets((gradient.bytes for gradient in gradients), *config.limits_bytes):
         # in order: a bucket that is full waits for the ones before it
         launched_us = max(launched_us, *(cores.when(gradients[index].ready_us) for index in bucket))
         size = sum(gradients[index].bytes for index in bucket)
