@@ -28,11 +28,17 @@ WAYS: tuple[Way, ...] = ("best", "divided", "filled")
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise scale with its interval, where it has one."""
+    """The noise scale with its interval, where it has one: then an end that is None is infinity."""
 
     scale: float
     low: float | None = None
     high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        if self.low is None and self.high is None:
+            return self.scale, self.scale
+        return (math.inf if self.low is None else self.low), (math.inf if self.high is None else self.high)
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Planner:
             steps = self._samples(global_batch, noise_scale) * self.global_batch / global_batch
             return steps * step_us / alone_us
 
-        ends = [time(self.noise.scale if end is None else end) for end in (self.noise.low, self.noise.high)]
+        ends = [time(end) for end in self.noise.ends]
         return Choice(
             way=way,
             ranks=ranks,

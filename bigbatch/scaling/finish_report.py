@@ -42,6 +42,9 @@ def show(choices: Sequence[Choice], words: str) -> None:
         )
     console.print(table)
     console.print(words, highlight=False)
+    console.print(WARNING, highlight=False)
+    if winner.rank_batch < max(choice.rank_batch for choice in choices):
+        console.print(SMALL_BATCHES, highlight=False)
 
 
 def words_for(choices: Sequence[Choice], most_ranks: int) -> str:

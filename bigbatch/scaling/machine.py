@@ -1,6 +1,7 @@
 """A machine: nodes, links, devices, and how unevenly its ranks run. Shipped under a name, or read from a file.
 
-Numbers that nobody published are marked as assumed where they are written, and can be set: machine.jitter=0.02.
+Numbers that nobody published are marked as assumed where they are written, and can be set:
+--set machine.jitter.fraction=0.02.
 """
 
 from __future__ import annotations

@@ -106,6 +106,7 @@ def test_plan_answers_from_a_number_and_from_advice(here, capsys):
     scale(*arguments, "--noise-scale", "advice.json", "--out", "o")
     from_advice = capsys.readouterr().out
     assert "finish first" in from_number
+    assert "Simulated: nobody ran this" in from_number
     assert "over the noise scale's interval" in " ".join(from_advice.split())
     found = json.loads((here / "o" / "plan.json").read_text())
     assert found["noise_scale"] == 1000
