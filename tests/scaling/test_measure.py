@@ -126,6 +126,7 @@ def test_hosts_are_reached_by_ssh_or_within_a_job_by_srun(monkeypatch):
         (["--engines", ","], "no engine was named"),
         (["--sample", "large"], "--sample large is no shape"),
         (["--set", "ddp.bukket_mb=1"], "has no option 'bukket_mb'; did you mean 'bucket_mb'?"),
+        (["--set", "machine.nodes=3"], "machine.nodes is for a simulation"),
         (["--set", "dpd.bucket_mb=1"], "is for 'dpd'; did you mean 'ddp'?"),
         (["--hosts", "a,-oProxyCommand=x"], "'-oProxyCommand=x', which is no name of a host"),
         (["--hosts", "a,a"], "names a host twice"),

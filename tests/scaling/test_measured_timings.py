@@ -76,7 +76,7 @@ def test_an_efficiency_of_a_busy_machine_is_refused_and_its_times_are_kept(alone
     assert (answer.alone.best_s, answer.ranks.best_s) == (alone.wall_s, 0.012)
 
 
-@pytest.mark.parametrize(("cpu_ms", "others", "cores"), [(9.1, 0.2, 2), (10.0, 2.2, 4), (10.0, None, 2)])
+@pytest.mark.parametrize(("cpu_ms", "others", "cores"), [(9.1, 0.2, 2), (10.0, 2.2, 4), (10.0, None, 1)])
 def test_a_machine_with_room_is_believed(cpu_ms, others, cores):
     found = timings([one(ALONE, 10.0, cpu_ms=cpu_ms), one(PAIR, 12.0, others=others)])
     assert efficiency(Comparison("weak", ALONE, PAIR), found, cores).value == pytest.approx(10 / 12)

@@ -61,7 +61,8 @@ def asked(
     names = _engines(engines)
     counts = _ranks(ranks)
     options = subject.sorted_settings(settings, [name for name in names if name != "local"])
-    options.pop("machine")
+    if machine := options.pop("machine"):
+        raise Problem(f"machine.{next(iter(machine))} is for a simulation, and this runs here: leave it out")
     what = Subject(model, options.pop("model"), sample_shape, classes, options)
     gradient_bytes = _gradient_bytes(what)
     places = tuple(machines.parsed(hosts))

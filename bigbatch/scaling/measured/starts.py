@@ -113,7 +113,7 @@ def _signals_raise() -> Iterator[None]:
 
 
 def reason(outputs: Sequence[str]) -> str:
-    """The last line that names an error."""
+    """The first line that names an error."""
     lines = [line.strip() for text in outputs for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "Problem" in line]
     return (errors or lines or ["no word from them"])[0][-300:]

@@ -134,10 +134,11 @@ def reason_to_refuse(alone: Round, ranks: Round, cores: int) -> str:
             f"the machine was too busy: one process alone needed {wall_over_cpu:.2f} times its CPU time "
             f"(load {alone.load_1min:.1f}), measure again when it is idle"
         )
-    if ranks.case.ranks > cores and ranks.others_cores is not None:
+    if ranks.others_cores is None:  # ranks were on other machines, or this one does not tell
+        return ""
+    if ranks.case.ranks > cores:
         return f"{ranks.case.ranks} ranks took turns on {cores} cores: measure with at most {cores} ranks here"
-    missing = ranks.case.ranks + (ranks.others_cores or 0.0) - cores
-    if missing > MOST_CORES_MISSING:
+    if ranks.case.ranks + ranks.others_cores - cores > MOST_CORES_MISSING:
         return (
             f"the machine was too busy: other processes used {ranks.others_cores:.1f} of its {cores} cores "
             f"(load {ranks.load_1min:.1f}), measure again when it is idle"
