@@ -37,3 +37,12 @@ def write_text(target: Path | str, text: str) -> Path:
     with file(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return Path(target)
+
+
+def check_folder(out: Path) -> None:
+    """Find out before hours of work whether `--out` can be made and written to."""
+    nearest = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise Problem(f"--out {out}: {nearest} is a file, name a folder, which may be new")
+    if not os.access(nearest, os.W_OK):
+        raise Problem(f"--out {out}: {nearest} cannot be written to, name another folder")

@@ -160,10 +160,11 @@ def test_what_is_no_model_is_one_sentence(model, sentence, tmp_path, monkeypatch
     assert not Path("o").exists()
 
 
-def test_an_out_that_is_a_file_is_refused(tmp_path):
+@pytest.mark.parametrize("out", ["o", "o/in/it"])
+def test_an_out_that_cannot_be_made_is_refused_before_anything_is_measured(tmp_path, out):
     (tmp_path / "o").write_text("mine")
-    with pytest.raises(Problem, match="is a file: name a folder"):
-        scale("measure", "mlp", "--engines", "ddp", "--out", tmp_path / "o")
+    with pytest.raises(Problem, match="o is a file, name a folder"):
+        scale("measure", "mlp", "--engines", "ddp", "--out", tmp_path / out)
     assert (tmp_path / "o").read_text() == "mine"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bigbatch import parts
+from bigbatch import parts, whole
 from bigbatch.errors import Notice, Problem, did_you_mean
 from bigbatch.scaling import elsewhere, subject
 from bigbatch.scaling.measured import hosts as machines
@@ -56,8 +56,8 @@ def asked(
     for name, number in (("--batch", rank_batch), ("--rounds", rounds), ("--steps", steps)):
         if number < 1:
             raise Problem(f"{name} {number} makes no sense: use 1 or more")
-    if out is not None and out.exists() and not out.is_dir():
-        raise Problem(f"--out {out} is a file: name a folder")
+    if out is not None:
+        whole.check_folder(out)
     names = _engines(engines)
     counts = _ranks(ranks)
     options = subject.sorted_settings(settings, [name for name in names if name != "local"])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bigbatch import launch, parts
+from bigbatch import launch, parts, whole
 from bigbatch.errors import Notice, Problem, did_you_mean
 from bigbatch.run import Run
 from bigbatch.scaling import elsewhere, subject
@@ -42,7 +42,7 @@ def trace(
         raise Problem(f"--steps {steps} makes no sense: use 1 to {MOST_STEPS}; a trace holds everything a step does")
     if not 1 <= rank_batch <= subject.MOST_RANK_BATCH:
         raise Problem(f"--batch {rank_batch} makes no sense: use a number of samples a rank from 1 on")
-    _check_place(out)
+    whole.check_folder(out)
     sample_shape = subject.shape(sample)
     options = subject.sorted_settings(settings, names)
     if options["machine"]:
@@ -67,14 +67,6 @@ def trace(
     report.show(found)
     print(report.write(found, out, shlex.join(["bigbatch", *sys.argv[1:]]))[-1])
     return found
-
-
-def _check_place(out: Path) -> None:
-    nearest = next(place for place in (out.absolute(), *out.absolute().parents) if place.exists())
-    if not nearest.is_dir():
-        raise Problem(f"--out {out}: {nearest} is a file, name a folder, which may be new")
-    if not os.access(nearest, os.W_OK):
-        raise Problem(f"--out {out}: {nearest} cannot be written to, name another folder")
 
 
 def _checked_engines(engines: Sequence[str]) -> list[str]:
