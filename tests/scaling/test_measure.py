@@ -13,6 +13,7 @@ import namespaces
 import pytest
 
 from bigbatch.cli import app
+from bigbatch.engines import horovod
 from bigbatch.errors import Notice, Problem
 from bigbatch.scaling.measured import asked, hosts, rounds, starts
 from bigbatch.scaling.measured.cases import Case, Subject
@@ -168,16 +169,24 @@ def test_an_out_that_cannot_be_made_is_refused_before_anything_is_measured(tmp_p
     assert (tmp_path / "o").read_text() == "mine"
 
 
-def question(engines: str | None, ranks: str = "1,2") -> asked.Asked:
+def question(engines: str | None, ranks: str = "1,2", hosts: str = "") -> asked.Asked:
     return asked.asked(
         "mlp", engines=engines, ranks=ranks, rank_batch=8, sample_shape=(1, 8, 8), classes=10, rounds=1, steps=1,
-        hosts="", sweep=False, settings=[], out=None,
+        hosts=hosts, sweep=False, settings=[], out=None,
     )  # fmt: skip
 
 
 def test_more_ranks_than_cores_are_said_in_plain_words():
     with pytest.warns(Notice, match=r"64 ranks share \d+ cores here: they take turns"):
         question("ddp", "64")
+
+
+def test_other_hosts_are_measured_without_horovod(monkeypatch):
+    monkeypatch.setattr(hosts, "check", lambda _: None)  # that they can be reached
+    assert {case.engine for case in question(None, hosts="a,b").cases} == {"local", "ddp"}
+    with pytest.raises(Problem, match="leave horovod out of --engines"):
+        monkeypatch.setattr(horovod, "check_installed", lambda: None)
+        question("ddp,horovod", hosts="a,b")
 
 
 def test_without_horovod_the_others_are_measured_unless_it_was_named(monkeypatch):

@@ -16,6 +16,7 @@ from bigbatch.scaling.measured.cases import Case, Comparison, Subject, Sweep, co
 from bigbatch.scaling.measured.rounds import Plan
 
 BY_DEFAULT = ("local", "ddp", "horovod")
+BY_DEFAULT_ON_HOSTS = ("local", "ddp")
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,16 @@ def asked(
             raise Problem(f"{name} {number} makes no sense: use 1 or more")
     if out is not None:
         whole.check_folder(out)
-    names = _engines(engines)
+    places = tuple(machines.parsed(hosts))
+    names = _engines(engines, by_default=BY_DEFAULT_ON_HOSTS if places else BY_DEFAULT)
+    if places and "horovod" in names:
+        raise Problem("--hosts starts torchrun, which Horovod does not use: leave horovod out of --engines")
     counts = _ranks(ranks)
     options = subject.sorted_settings(settings, [name for name in names if name != "local"])
     if machine := options.pop("machine"):
         raise Problem(f"machine.{next(iter(machine))} is for a simulation, and this runs here: leave it out")
     what = Subject(model, options.pop("model"), sample_shape, classes, options)
     gradient_bytes = _gradient_bytes(what)
-    places = tuple(machines.parsed(hosts))
-    if places and "horovod" in names:
-        raise Problem("--hosts starts torchrun, which Horovod does not use: leave horovod out of --engines")
     several = max(counts)
     swept = sweeps(names, several, rank_batch, gradient_bytes) if sweep and several > 1 else []
     found = Asked(
@@ -95,9 +96,9 @@ def replaced(question: Asked, chosen: Sequence[Sweep]) -> Asked:
     return replace(question, sweeps=tuple(chosen), comparisons=weak)
 
 
-def _engines(text: str | None) -> list[str]:
+def _engines(text: str | None, by_default: Sequence[str]) -> list[str]:
     known = parts.names("engines")
-    names = list(BY_DEFAULT) if text is None else list(dict.fromkeys(name for name in text.split(",") if name))
+    names = list(by_default) if text is None else list(dict.fromkeys(name for name in text.split(",") if name))
     if not names:
         raise Problem(f"no engine was named: use --engines with some of {', '.join(known)}")
     for name in names:
