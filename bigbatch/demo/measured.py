@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigbatch.demo.stations import BASELINE, LEGW, UNSCALED, Station
-from bigbatch.sweeps import interval
+from bigbatch.sweeps import shown_mean
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,8 @@ class Measured:
         return len(self.summaries) - len(self.accuracies)
 
     def brief(self) -> str:
-        """`96.1 % ± 0.4`."""
-        if not self.accuracies:
-            return "none"
-        mean, _, high = interval(self.accuracies)
-        return f"{100 * mean:.1f} %" + ("" if high is None else f" ± {100 * (high - mean):.1f}")
+        """`96.1 % ± 0.4`, or with both ends where the interval is cut to 0-100 %."""
+        return shown_mean(self.accuracies, "test_accuracy", 1) if self.accuracies else "none"
 
     def described(self) -> str:
         """`96.1 % ± 0.4 (n=3)`, with how many diverged."""

@@ -65,7 +65,7 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
         [
             f"bigbatch {__version__}; {seconds:.0f} s on {os.cpu_count()} cores. "
             f"The runs are in {runs_dir}: 'bigbatch report {runs_dir}' shows more of them.",
-            "Intervals are 95 % t-intervals of the mean over seeds; the test set has 360 digits.",
+            "Intervals are 95 % t-intervals of the mean over seeds, cut to 0-100 %; the test set has 360 digits.",
         ]
     )
     return page.write(out)
