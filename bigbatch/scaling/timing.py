@@ -28,7 +28,7 @@ class Taken:
 def measure(
     name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, rank_batch: int
 ) -> Profile:
-    """One thread, one process, a training step with momentum; the fastest of some after a few that warm up."""
+    """One thread, one process, a training step with momentum; the median of some after a few that warm up."""
     import torch
 
     from bigbatch.scaling.measured.stepper import Silent, Stepper, run_of
@@ -43,7 +43,7 @@ def measure(
             steps = taken(stepper, REPEATS)
     finally:
         torch.set_num_threads(threads)
-    return profile(name, rank_batch, stepper, steps, f"timed here on one thread, fastest of {REPEATS}")
+    return profile(name, rank_batch, stepper, steps, f"timed here on one thread, median of {REPEATS}")
 
 
 def taken(stepper: Stepper, repeats: int) -> list[Taken]:
@@ -73,19 +73,19 @@ def taken(stepper: Stepper, repeats: int) -> list[Taken]:
 
 
 def profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[Taken], source: str) -> Profile:
-    """The fastest step as a whole: minima of single layers would add up to a step that nobody took."""
+    """The median step as a whole: medians of single layers would add up to a step that nobody took."""
     sizes = {label: one.numel() * one.element_size() for label, one in stepper.model.named_parameters()}
-    best = min(steps, key=lambda step: step.step_us)
-    now_us, layers = best.forward_us, []
-    for label, ready_us in best.ready_us:
+    usual = sorted(steps, key=lambda step: step.step_us)[len(steps) // 2]
+    now_us, layers = usual.forward_us, []
+    for label, ready_us in usual.ready_us:
         layers.append(Layer(label, ready_us - now_us, (sizes[label],)))
         now_us = ready_us
     return Profile(
         model=name,
         rank_batch=rank_batch,
-        forward_us=best.forward_us,
+        forward_us=usual.forward_us,
         layers=tuple(layers),
-        update_us=best.step_us - now_us,
+        update_us=usual.step_us - now_us,
         source=source,
         after_bytes=_statistics_bytes(stepper),
     )

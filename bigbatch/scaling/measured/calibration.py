@@ -1,10 +1,13 @@
 """This machine as the simulator wants it, from rounds of the calibration program. Nothing is fitted on measured steps.
 
-links.points       all-reduces while nothing else runs, minima
+links.points       all-reduces while nothing else runs
 links.busy_points  the same while every rank computes
 control_us         the smallest all-reduce
-contention         a step without communication, both ranks at once over one alone, minima
+contention         a step without communication, both ranks at once over one alone
 stolen             what a step loses to one all-reduce beside it, as a share of that all-reduce's time alone
+cycle_cost_us      what a step beside Horovod's idle cycles loses to each of them
+
+Of all of these the best round's median, as `Timing.best_s` has it of the steps that are predicted.
 """
 
 from __future__ import annotations
@@ -84,7 +87,7 @@ def sizes(gradient_bytes: int) -> list[int]:
 
 
 def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here") -> Calibration:
-    """Minima over rounds and ranks; for what is a difference, the median over sizes of the best rounds'."""
+    """The best of rounds and ranks; for what is a difference, the median over sizes of the best rounds'."""
     ranks = [rank for one in rounds for rank in one.ranks]
     alone = min((_profile(rank.alone) for rank in ranks if rank.alone), key=lambda profile: profile.compute_us)
     together_us = min(_together_us(one.ranks) for one in rounds)
@@ -94,7 +97,7 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
     points = rising([(size, min(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])])
     machine = Machine(
         name=name,
-        about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: minima of {len(rounds)} rounds",
+        about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: the best of {len(rounds)} rounds",
         nodes=1,
         ranks_per_node=RANKS,
         links=Measured(ranks=RANKS, points=points, busy_points=_busy_points(ranks, points)),

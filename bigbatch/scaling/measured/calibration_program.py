@@ -55,7 +55,7 @@ class Loaded(BaseModel):
 
 
 class Calibrated(BaseModel):
-    """One round, minima of one rank in microseconds. Profiles are None on ranks that waited."""
+    """One round, medians of one rank in microseconds. Profiles are None on ranks that waited."""
 
     rank: int
     all_reduces: list[tuple[int, float, float]]  # bytes, wall, CPU
@@ -105,7 +105,7 @@ def _profile(task: CalibrationTask, stepper: Stepper, how: str) -> Profile:
 
 
 def _all_reduce_us(size_bytes: int) -> tuple[int, float, float]:
-    """The fastest of several, in wall and in CPU time of this rank's threads."""
+    """The median of several, in wall and in CPU time of this rank's threads."""
     numbers = torch.zeros(max(1, size_bytes // 4))
     walls, cpus = [], []
     started = time.perf_counter()
@@ -119,7 +119,7 @@ def _all_reduce_us(size_bytes: int) -> tuple[int, float, float]:
         dist.all_reduce(numbers)
         walls.append(1e6 * (time.perf_counter() - wall))
         cpus.append(1e6 * (time.process_time() - cpu))
-    return size_bytes, min(walls), min(cpus)
+    return size_bytes, median(walls), median(cpus)
 
 
 def _loaded(stepper: Stepper, sizes: Sequence[int]) -> list[Loaded]:
