@@ -5,7 +5,7 @@
 For each model: this machine is calibrated (all-reduces, a step without communication, what sending takes from
 computing; none of it a step that is predicted), and DDP with several bucket caps and Horovod with several cycles and
 fusion buffers take real steps, all in turn. Writes measured.md and measured.csv, and machine.json of the first model.
-On an idle machine a bit more than a minute for a round of one model; what others do meanwhile is written beside every row.
+On an idle machine a round of one model takes a minute or two; what others do meanwhile is written beside every row.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from bigbatch.scaling.machine import Machine, Measured, Nccl
 
@@ -49,15 +49,19 @@ def cost(size_bytes: float, ranks: int, machine: Machine, free: Collection[str] 
     return costs(ranks, machine, free)(size_bytes)
 
 
-def costs(ranks: int, machine: Machine, free: Collection[str] = (), *, busy: bool = False) -> Callable[[float], Cost]:
-    """The same for any size: what depends on the ranks alone is computed once. `busy`: while the ranks compute.
+def costs(
+    ranks: int, machine: Machine, free: Collection[str] = (), *, how: Literal["busy", "horovod"] | None = None
+) -> Callable[[float], Cost]:
+    """The same for any size: what depends on the ranks alone is computed once.
+
+    `how`: while the ranks compute, or as Horovod does it, where the machine's description tells the difference.
 
     `free` may name "latency" or "transfer": the same choice of algorithm without that term, to see what it is worth.
     """
     if ranks == 1:
         return lambda _: Cost(0.0, 0.0, "none")
     links = machine.links
-    points = (links.busy_points if busy else ()) or links.points if isinstance(links, Measured) else ()
+    points = _points(links, how) if isinstance(links, Measured) else ()
     lines = [] if isinstance(links, Measured) else _lines(ranks, *machine.layout(ranks), links)
     latency, transfer = float("latency" not in free), float("transfer" not in free)
 
@@ -70,6 +74,11 @@ def costs(ranks: int, machine: Machine, free: Collection[str] = (), *, busy: boo
         return Cost(latency * found.latency_us, transfer * found.transfer_us, found.how)
 
     return of
+
+
+def _points(links: Measured, how: Literal["busy", "horovod"] | None) -> tuple[tuple[float, float], ...]:
+    other = {"busy": links.busy_points, "horovod": links.horovod_points, None: ()}[how]
+    return other or links.points
 
 
 class _Line(NamedTuple):

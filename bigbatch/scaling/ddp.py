@@ -60,8 +60,9 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
     """One step of `ranks` ranks, all as fast as `profile` says."""
     if ranks == 1:
         return Step(profile, ranks)
+    profile = profile.copying(machine.copy_gb_s)  # into its bucket: gradients are made anew in every step
     gradients = profile.gradients()
-    cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, busy=True)
+    cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, how="busy")
     cores = Cores(profile, machine.stolen)
     sent: list[Sent] = []
     stream_free_us = launched_us = 0.0

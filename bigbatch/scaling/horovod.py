@@ -85,7 +85,7 @@ def simulate(
     """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
     if ranks == 1:
         return Step(profile, ranks)
-    cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, busy=True)
+    cost, busy_cost = costs(ranks, machine, free, how="horovod"), costs(ranks, machine, free, how="busy")
     cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
     asks = float("negotiation" not in free)
@@ -115,7 +115,8 @@ def simulate(
             one = cost(size)
             start_us = max(agreed_us, stream_free_us)
             copies_us = _copies_us(len(buffer), size, machine)
-            stream_free_us = cores.send(start_us, one.us + copies_us, busy_cost(size).us + copies_us)
+            busy_us = max(one.us, busy_cost(size).us)
+            stream_free_us = cores.send(start_us, one.us + copies_us, busy_us + copies_us)
             sent.append(Sent(start_us, stream_free_us, size, one.how))
         if cores.slowed:
             ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
@@ -134,6 +135,8 @@ def simulate(
 
 def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:
     """Into the fusion buffer and out of it, each read and written; one tensor alone is sent from where it is."""
-    if tensors == 1 or machine.device is None:
+    if tensors == 1:
         return 0.0
-    return 4 * size_bytes / (machine.device.memory_gb_s * 1e3)
+    if machine.copy_gb_s is not None:
+        return 2 * size_bytes / (machine.copy_gb_s * 1e3)
+    return 0.0 if machine.device is None else 4 * size_bytes / (machine.device.memory_gb_s * 1e3)

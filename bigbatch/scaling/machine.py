@@ -81,19 +81,22 @@ class Nccl(_Frozen):
 class Measured(_Frozen):
     """All-reduces that were timed: [bytes, microseconds] on `ranks` ranks, from the smallest on; lines between them.
 
-    `busy_points` are the same while the ranks compute, where that makes a difference.
+    `busy_points` are the same while the ranks compute, `horovod_points` as Horovod does them, its cycles and questions
+    not counted: both where that makes a difference.
     """
 
     ranks: int = Field(ge=2)
     points: tuple[tuple[float, float], ...] = Field(min_length=2)
     busy_points: tuple[tuple[float, float], ...] = ()
+    horovod_points: tuple[tuple[float, float], ...] = ()
 
     @model_validator(mode="after")
     def _rising(self) -> Measured:
-        for points in (self.points, self.busy_points):
-            _check_rising(points)
-        if self.busy_points and len(self.busy_points) < 2:
-            raise ValueError("one of busy_points makes no line: measure two sizes or leave them out")
+        _check_rising(self.points)
+        for name in ("busy_points", "horovod_points"):
+            _check_rising(getattr(self, name))
+            if len(getattr(self, name)) == 1:
+                raise ValueError(f"one of {name} makes no line: measure two sizes or leave them out")
         return self
 
 
@@ -138,6 +141,7 @@ class Machine(_Frozen):
     contention: float = Field(1.0, ge=1, lt=100)  # how many times longer a rank computes beside the others than alone
     stolen: float = Field(0.0, ge=0, le=1)  # the share of an all-reduce's time that computing beside it loses
     cycle_cost_us: float = Field(0.0, ge=0)  # what computing beside it loses to one of Horovod's cycles
+    copy_gb_s: float | None = Field(None, gt=0)  # what a rank copies in memory beside the others; None: see the device
     jitter: Jitter = Jitter()
 
     @property

@@ -70,6 +70,15 @@ class Profile:
             update_us=self.update_us * factor,
         )
 
+    def copying(self, gb_s: float | None) -> Profile:
+        """With a copy of every gradient as soon as it is there; None: at no cost."""
+        if gb_s is None:
+            return self
+        layers = (
+            replace(one, backward_us=one.backward_us + sum(one.gradient_bytes) / (gb_s * 1e3)) for one in self.layers
+        )
+        return replace(self, layers=tuple(layers))
+
     def at_batch(self, rank_batch: int) -> Profile:
         """For another batch a rank: times in proportion, which flatters batches that leave a device half idle."""
         return replace(self.slowed(rank_batch / self.rank_batch), rank_batch=rank_batch)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 from hand import PROFILE
 from test_measured_timings import one
 
 from bigbatch.scaling.machine import find
-from bigbatch.scaling.measured import asked, calibration, predicted, written
+from bigbatch.scaling.measured import asked, calibration, predicted, shown, written
 from bigbatch.scaling.measured.calibration import CalibrationRound
 from bigbatch.scaling.measured.calibration_program import Calibrated, Loaded
 from bigbatch.scaling.measured.cases import Case
@@ -46,7 +46,7 @@ ROUNDS = [
 ]  # fmt: skip
 
 
-def test_a_machine_is_made_of_minima():
+def test_a_machine_is_made_of_the_best_rounds():
     found = calibration.calibration(ROUNDS)
     machine = found.machine
     assert machine.links.points == ((8, 190.0), (4096, 240.0), (16e6, 14_000.0))
@@ -64,6 +64,33 @@ def test_what_horovods_cycles_take_is_what_a_silent_step_loses_to_them():
     # 1.25 times the step without cycles, 2.5 times with: half of each millisecond is lost
     assert calibration.calibration([CalibrationRound(ranks, slower)]).machine.cycle_cost_us == pytest.approx(500)
     assert calibration.calibration([CalibrationRound(ranks)]).machine.cycle_cost_us == 0
+
+
+def test_horovods_messages_are_as_much_longer_than_its_smallest_as_it_takes_them():
+    ranks = ROUNDS[0].ranks
+    own = tuple(calibrated(rank, all_reduces_us=(1200.0, 1500.0, 20_000.0)) for rank in (0, 1))
+    links = calibration.calibration([CalibrationRound(ranks, own)]).machine.links
+    assert links.horovod_points == ((8, 200.0), (4096, 500.0), (16e6, 19_000.0))
+    assert calibration.calibration([CalibrationRound(ranks)]).machine.links.horovod_points == ()
+
+
+def test_copies_are_as_fast_as_in_the_best_round():
+    copying = [
+        CalibrationRound(tuple(rank.model_copy(update={"copy_us": us}) for rank in ROUNDS[0].ranks))
+        for us in (4000.0, 3200.0)
+    ]
+    assert calibration.calibration(copying).machine.copy_gb_s == pytest.approx(5.0)  # 16 MB in 3.2 ms
+    assert calibration.calibration(ROUNDS).machine.copy_gb_s is None
+
+
+def test_steps_on_a_busy_machine_judge_no_simulation(measurement):
+    busy = [replace(one, others_cores=1.5) for one in measurement.rounds]
+    found = replace(measurement, rounds=tuple(busy))
+    assert measurement.refused == ""
+    assert "within 25%" in written.words_of(measurement)
+    assert "not judged by these: the machine was too busy" in written.words_of(found)
+    assert all(row[3:] == ["", ""] for row in written.validation_rows(found))
+    assert not any("%" in row[-1] for row in shown.time_rows(found))
 
 
 def test_a_small_message_is_not_slower_than_a_large_one():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hand import PROFILE, pair
+from hand import PROFILE, links, pair
 
 from bigbatch.scaling import ddp, horovod
 from bigbatch.scaling.cores import Cores
@@ -46,6 +46,33 @@ def test_ddp_on_shared_cores():
     assert shared.step_us == pytest.approx(plain.step_us + 450)  # half of 900
 
 
+def test_ddp_copies_every_gradient_into_its_bucket():
+    # 1.5 MB at 2 GB/s are 750 µs of the backward pass; one bucket of 1.5 MB goes at the end
+    step = ddp.simulate(PROFILE, ddp.Config(first_bucket_mib=25.0), pair(copy_gb_s=2.0), 2)
+    assert step.step_us == pytest.approx(1000 + 2100 + 750 + 1600 + 200)
+    assert [layer.backward_us for layer in step.profile.layers] == [900, 900, 1050]
+
+
+def test_horovod_copies_what_it_fuses_to_and_fro():
+    # a cycle of 10 ms finds all three tensors at its start: 1.5 MB, 750 µs to the buffer and 750 back
+    config = horovod.Config(cycle_ms=10.0)
+    plain, copied = (horovod.simulate(PROFILE, config, pair(**how), 2) for how in ({}, {"copy_gb_s": 2.0}))
+    assert len(copied.sent) == 1
+    assert copied.step_us == pytest.approx(plain.step_us + 1500)
+    alone = horovod.Config(cycle_ms=10.0, fusion_mib=0.0)  # each from where it is
+    assert horovod.simulate(PROFILE, alone, pair(copy_gb_s=2.0), 2) == horovod.simulate(PROFILE, alone, pair(), 2)
+
+
+def test_horovod_sends_at_its_own_speed():
+    slower = Measured(ranks=2, points=links().points, horovod_points=((0, 100.0), (1e6, 2100.0)))
+    config = horovod.Config(cycle_ms=10.0)
+    plain, own = (horovod.simulate(PROFILE, config, pair(links=how), 2) for how in (links(), slower))
+    assert own.step_us == pytest.approx(plain.step_us + 1500)  # a microsecond a kilobyte more
+    assert ddp.simulate(PROFILE, ddp.Config(), pair(links=slower), 2).sent == (
+        ddp.simulate(PROFILE, ddp.Config(), pair(), 2).sent
+    )
+
+
 def test_contention_slows_computing_of_several_ranks_only():
     setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mib=25.0), pair(contention=1.5))
     assert setting.step_us(1) == PROFILE.compute_us
@@ -68,9 +95,9 @@ def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engin
 
 
 def test_busy_points_hold_beside_computing_only():
-    links = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
+    shared = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
     config = ddp.Config(bucket_mib=0.76, first_bucket_mib=0.76)
-    first, last = ddp.simulate(PROFILE, config, pair(links=links), 2).sent
+    first, last = ddp.simulate(PROFILE, config, pair(links=shared), 2).sent
     # 1800 µs from 500 on, of which 1600 are beside computing: the last ninth of it goes at twice that speed
     assert first.end_us - first.start_us == pytest.approx(1600 + 100)
     assert last.end_us - last.start_us == pytest.approx(100 + 0.7 * 1000)
@@ -98,8 +125,8 @@ def test_cycles_take_from_computing_as_often_as_they_come():
 
 
 def test_agreeing_takes_as_much_longer_beside_computing_as_the_smallest_message_does():
-    links = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 300.0), (1e6, 1300.0)))
-    step = horovod.simulate(PROFILE, horovod.Config(), pair(links=links), 2)
+    shared = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 300.0), (1e6, 1300.0)))
+    step = horovod.simulate(PROFILE, horovod.Config(), pair(links=shared), 2)
     lasted = [(start, end - start) for start, end in step.asked]
     assert lasted[0] == (1000, 150)  # of 50, three times as long
     assert lasted[-1][0] > 2100

@@ -1,11 +1,13 @@
 """This machine as the simulator wants it, from rounds of the calibration program. Nothing is fitted on measured steps.
 
-links.points       all-reduces while nothing else runs
-links.busy_points  the same while every rank computes
-control_us         the smallest all-reduce
-contention         a step without communication, both ranks at once over one alone
-stolen             what a step loses to one all-reduce beside it, as a share of that all-reduce's time alone
-cycle_cost_us      what a step beside Horovod's idle cycles loses to each of them
+links.points          all-reduces while nothing else runs
+links.busy_points     the same while every rank computes
+links.horovod_points  the same by Horovod: what each takes longer than the smallest, which is taken for torch's
+control_us            the smallest all-reduce
+contention            a step without communication, both ranks at once over one alone
+stolen                what a step loses to one all-reduce beside it, as a share of that all-reduce's time alone
+copy_gb_s             a copy in memory, both ranks at once
+cycle_cost_us         what a step beside Horovod's idle cycles loses to each of them
 
 Of all of these the best round's median, as `Timing.best_s` has it of the steps that are predicted.
 """
@@ -100,11 +102,17 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
         about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: the best of {len(rounds)} rounds",
         nodes=1,
         ranks_per_node=RANKS,
-        links=Measured(ranks=RANKS, points=points, busy_points=_busy_points(ranks, points)),
+        links=Measured(
+            ranks=RANKS,
+            points=points,
+            busy_points=_busy_points(ranks, points),
+            horovod_points=_horovod_points(rounds, least_us=points[0][1]),
+        ),
         control_us=points[0][1],
         blocking=True,
         contention=max(1.0, together_us / alone.compute_us),
         stolen=_stolen(ranks, dict(points)),
+        copy_gb_s=_copy_gb_s(ranks),
         cycle_cost_us=_CYCLE_US * max(0.0, 1 - together_us / beside_cycles_us),
     )
     return Calibration(machine, alone, len(rounds))
@@ -140,6 +148,14 @@ def _busy_points(ranks: Sequence[Calibrated], points: Sequence[tuple[float, floa
     return rising([(size, tried.get(int(size), factor * us)) for size, us in points])
 
 
+def _horovod_points(rounds: Sequence[CalibrationRound], least_us: float) -> tuple[tuple[float, float], ...]:
+    ranks = [rank for one in rounds for rank in one.beside_cycles if rank.all_reduces]
+    if not ranks:
+        return ()
+    found = rising([(size, min(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])])
+    return tuple((size, least_us + us - found[0][1]) for size, us in found)
+
+
 def _stolen(ranks: Sequence[Calibrated], alone_us: dict[float, float]) -> float:
     shares = []
     by_size: dict[int, list[float]] = {}
@@ -151,6 +167,12 @@ def _stolen(ranks: Sequence[Calibrated], alone_us: dict[float, float]) -> float:
         if alone_us[size] > _LEAST_SHARE * idle_us:
             shares.append((min(steps_us) - idle_us) / alone_us[size])
     return min(1.0, max(0.0, median(shares))) if shares else 0.0
+
+
+def _copy_gb_s(ranks: Sequence[Calibrated]) -> float | None:
+    """None: of rounds without copies."""
+    found = [1e-3 * max(_walls(rank)) / rank.copy_us for rank in ranks if rank.copy_us]
+    return max(found, default=None)
 
 
 def _profile(fields: dict[str, Any]) -> Profile:

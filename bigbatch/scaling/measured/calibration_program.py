@@ -2,8 +2,8 @@
 
 Things none of which is a step that the simulator later predicts: all-reduces by size while nothing else runs; the
 model's step without communication, by one rank alone and by both at once; that step again with one all-reduce under
-way, to see what sending takes from computing where both need the same cores; and, in a start of its own, that step
-beside Horovod's cycles, which find nothing to send.
+way, to see what sending takes from computing where both need the same cores; copies in memory; and, in a start of its
+own, Horovod's all-reduces by size, and that step beside its cycles, which find nothing to send.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Calibrated(BaseModel):
     alone: dict[str, Any] | None
     together: dict[str, Any]
     loaded: list[Loaded]
+    copy_us: float = 0.0  # as many bytes as the largest all-reduce, from one place in memory to another
 
 
 def calibrated(task: CalibrationTask) -> None:
@@ -76,7 +77,7 @@ def calibrated(task: CalibrationTask) -> None:
 
 
 def _measured(task: CalibrationTask, group: Engine) -> Calibrated:
-    table = [_all_reduce_us(size) for size in task.bytes]
+    table = [_all_reduce_us(size, group) for size in task.bytes]
     stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
     alone = _profile(task, stepper, "alone") if group.rank == 0 else None
     _meet()
@@ -89,14 +90,27 @@ def _measured(task: CalibrationTask, group: Engine) -> Calibrated:
         alone=None if alone is None else asdict(alone),
         together=asdict(together),
         loaded=loaded,
+        copy_us=_copy_us(task.bytes[-1]),
     )
+
+
+def _copy_us(size_bytes: int) -> float:
+    source, target = torch.zeros(size_bytes // 4), torch.zeros(size_bytes // 4)
+    _meet()  # both ranks at once: they share the memory's bandwidth
+    times = []
+    for _ in range(_REPEATS):
+        started = time.perf_counter()
+        target.copy_(source)
+        times.append(1e6 * (time.perf_counter() - started))
+    return median(times)
 
 
 def _beside_cycles(task: CalibrationTask, group: Engine) -> Calibrated:
     stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
     group.sum(torch.zeros(1))
+    table = [_all_reduce_us(size, group) for size in task.bytes]  # each with a wait for its cycle, and a question
     together = _profile(task, stepper, "beside Horovod's cycles")
-    return Calibrated(rank=group.rank, all_reduces=[], alone=None, together=asdict(together), loaded=[])
+    return Calibrated(rank=group.rank, all_reduces=table, alone=None, together=asdict(together), loaded=[])
 
 
 def _profile(task: CalibrationTask, stepper: Stepper, how: str) -> Profile:
@@ -104,7 +118,7 @@ def _profile(task: CalibrationTask, stepper: Stepper, how: str) -> Profile:
     return timing.profile(task.model, task.rank_batch, stepper, steps, f"timed on one thread, {how}")
 
 
-def _all_reduce_us(size_bytes: int) -> tuple[int, float, float]:
+def _all_reduce_us(size_bytes: int, group: Engine) -> tuple[int, float, float]:
     """The median of several, in wall and in CPU time of this rank's threads."""
     numbers = torch.zeros(max(1, size_bytes // 4))
     walls, cpus = [], []
@@ -112,11 +126,11 @@ def _all_reduce_us(size_bytes: int) -> tuple[int, float, float]:
     for number in range(1 + _REPEATS):
         late = time.perf_counter() - started > _SECONDS_A_SIZE and number > _FEWEST_REPEATS
         flag = torch.tensor([float(late)])
-        dist.all_reduce(flag)  # ranks stop together, and begin each together
+        group.sum(flag)  # ranks stop together, and begin each together
         if flag.item():
             break
         wall, cpu = time.perf_counter(), time.process_time()
-        dist.all_reduce(numbers)
+        group.sum(numbers)
         walls.append(1e6 * (time.perf_counter() - wall))
         cpus.append(1e6 * (time.process_time() - cpu))
     return size_bytes, median(walls), median(cpus)

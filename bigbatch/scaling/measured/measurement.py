@@ -33,6 +33,11 @@ class Measurement:
     def efficiencies(self) -> list[Efficiency]:
         return [efficiency(one, self.timings, self.cores) for one in self.asked.comparisons]
 
+    @property
+    def refused(self) -> str:
+        """Why step times tell more of the machine than of the engines, and judge no simulation, or ''."""
+        return next((one.refused for one in self.efficiencies if one.refused), "")
+
     @cached_property
     def predicted(self) -> list[Predicted]:
         """The simulator's steps, where it was calibrated."""

@@ -35,8 +35,10 @@ def show(found: Measurement) -> None:
 
 
 def time_rows(found: Measurement) -> list[list[str]]:
-    """Best and median over rounds; the simulator's step with its error where there is one."""
-    simulated = {one.case: f"{_ms(one.simulated_s)} ({one.error:+.0%})" for one in found.predicted}
+    """Best and median over rounds; the simulator's step, with its error where that can be told."""
+    simulated = {
+        one.case: _ms(one.simulated_s) + ("" if found.refused else f" ({one.error:+.0%})") for one in found.predicted
+    }
     return [
         [
             case.label,

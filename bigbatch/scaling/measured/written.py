@@ -92,6 +92,8 @@ def _validation(page: Page, found: Measurement) -> None:
 
 
 def words_of(found: Measurement) -> str:
+    if found.refused:
+        return f"Simulated steps are not judged by these: {found.refused}."
     holds = sum(one.holds for one in found.predicted)
     return f"{holds} of {len(found.predicted)} simulated steps are within {WITHIN:.0%} of the best measured round."
 
@@ -102,8 +104,7 @@ def validation_rows(found: Measurement) -> list[list[Any]]:
             one.case.label,
             f"{1e3 * one.measured_s:.2f}",
             f"{1e3 * one.simulated_s:.2f}",
-            f"{one.error:+.0%}",
-            "yes" if one.holds else "no",
+            *(("", "") if found.refused else (f"{one.error:+.0%}", "yes" if one.holds else "no")),
         ]
         for one in found.predicted
     ]
