@@ -163,7 +163,7 @@ def test_the_committed_mnist_sweep_asks_what_it_says(tmp_path):
     assert peak("Adam 8192") == pytest.approx(0.001)
     legw = {point.all_else for name, point in points.items() if name.removeprefix("LEGW ").isdigit()}
     assert len(legw) == 1
-    assert len({point.all_else for point in points.values()}) == 7
+    assert len({point.all_else for point in points.values()}) == 8
 
 
 def test_ranges_of_a_search():
