@@ -9,7 +9,8 @@ stolen                what a step loses to one all-reduce beside it, as a share 
 copy_gb_s             a copy in memory, both ranks at once
 cycle_cost_us         what a step beside Horovod's idle cycles loses to each of them
 
-Of all of these the best round's median, as `Timing.best_s` has it of the steps that are predicted.
+Of all of these the median of rounds, as of the steps that are predicted (`Timing.median_s`). The best of each, which
+no step has all at once, would make a machine that is too fast.
 """
 
 from __future__ import annotations
@@ -89,17 +90,17 @@ def sizes(gradient_bytes: int) -> list[int]:
 
 
 def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here") -> Calibration:
-    """The best of rounds and ranks; for what is a difference, the median over sizes of the best rounds'."""
+    """Medians over rounds and ranks."""
     ranks = [rank for one in rounds for rank in one.ranks]
-    alone = min((_profile(rank.alone) for rank in ranks if rank.alone), key=lambda profile: profile.compute_us)
-    together_us = min(_together_us(one.ranks) for one in rounds)
-    beside_cycles_us = min(
-        (_together_us(one.beside_cycles) for one in rounds if one.beside_cycles), default=together_us
-    )
-    points = rising([(size, min(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])])
+    profiles = sorted((_profile(rank.alone) for rank in ranks if rank.alone), key=lambda profile: profile.compute_us)
+    alone = profiles[len(profiles) // 2]
+    together_us = median(_together_us(one.ranks) for one in rounds)
+    beside_cycles = [_together_us(one.beside_cycles) for one in rounds if one.beside_cycles]
+    beside_cycles_us = median(beside_cycles) if beside_cycles else together_us
+    points = rising(_medians(ranks))
     machine = Machine(
         name=name,
-        about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: the best of {len(rounds)} rounds",
+        about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: medians of {len(rounds)} rounds",
         nodes=1,
         ranks_per_node=RANKS,
         links=Measured(
@@ -128,6 +129,10 @@ def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], 
     return tuple((size, min(us for _, us in points[index:])) for index, (size, _) in enumerate(points))
 
 
+def _medians(ranks: Sequence[Calibrated]) -> list[tuple[float, float]]:
+    return [(size, median(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])]
+
+
 def _walls(rank: Calibrated) -> dict[int, float]:
     return {size: wall_us for size, wall_us, _ in rank.all_reduces}
 
@@ -140,7 +145,7 @@ def _busy_points(ranks: Sequence[Calibrated], points: Sequence[tuple[float, floa
             if loaded.bytes:
                 sent.setdefault(loaded.bytes, []).append(loaded.sent_us)
     alone = dict(points)
-    tried = {size: max(alone[size], min(found)) for size, found in sent.items()}
+    tried = {size: max(alone[size], median(found)) for size, found in sent.items()}
     if not tried:
         return ()
     largest = max(tried)
@@ -152,7 +157,7 @@ def _horovod_points(rounds: Sequence[CalibrationRound], least_us: float) -> tupl
     ranks = [rank for one in rounds for rank in one.beside_cycles if rank.all_reduces]
     if not ranks:
         return ()
-    found = rising([(size, min(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])])
+    found = rising(_medians(ranks))
     return tuple((size, least_us + us - found[0][1]) for size, us in found)
 
 
@@ -162,17 +167,17 @@ def _stolen(ranks: Sequence[Calibrated], alone_us: dict[float, float]) -> float:
     for rank in ranks:
         for loaded in rank.loaded:
             by_size.setdefault(loaded.bytes, []).append(loaded.step_us)
-    idle_us = min(by_size.pop(0, [float("inf")]))
+    idle_us = median(by_size.pop(0, [float("inf")]))
     for size, steps_us in by_size.items():
         if alone_us[size] > _LEAST_SHARE * idle_us:
-            shares.append((min(steps_us) - idle_us) / alone_us[size])
+            shares.append((median(steps_us) - idle_us) / alone_us[size])
     return min(1.0, max(0.0, median(shares))) if shares else 0.0
 
 
 def _copy_gb_s(ranks: Sequence[Calibrated]) -> float | None:
     """None: of rounds without copies."""
     found = [1e-3 * max(_walls(rank)) / rank.copy_us for rank in ranks if rank.copy_us]
-    return max(found, default=None)
+    return median(found) if found else None
 
 
 def _profile(fields: dict[str, Any]) -> Profile:

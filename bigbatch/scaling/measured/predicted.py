@@ -16,7 +16,7 @@ WITHIN = 0.25
 
 @dataclass(frozen=True)
 class Predicted:
-    """`error` is simulated over measured, minus 1."""
+    """`error` is simulated over measured, the median of rounds, minus 1."""
 
     case: Case
     measured_s: float
@@ -34,7 +34,7 @@ class Predicted:
 def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calibration) -> list[Predicted]:
     profile = calibration.profile
     return [
-        Predicted(case, timing.best_s, 1e-6 * setting(case, subject, calibration).step_us(RANKS))
+        Predicted(case, timing.median_s, 1e-6 * setting(case, subject, calibration).step_us(RANKS))
         for case, timing in found.items()
         if case.engine in ENGINES and case.ranks == RANKS and case.rank_batch == profile.rank_batch
     ]

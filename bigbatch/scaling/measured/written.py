@@ -95,7 +95,7 @@ def words_of(found: Measurement) -> str:
     if found.refused:
         return f"Simulated steps are not judged by these: {found.refused}."
     holds = sum(one.holds for one in found.predicted)
-    return f"{holds} of {len(found.predicted)} simulated steps are within {WITHIN:.0%} of the best measured round."
+    return f"{holds} of {len(found.predicted)} simulated steps are within {WITHIN:.0%} of the median of rounds."
 
 
 def validation_rows(found: Measurement) -> list[list[Any]]:
