@@ -133,8 +133,8 @@ def _markdown(found: list[Measurement], rows: list[list[Any]], holds: int) -> st
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, {origin['hardware']['cpu']}, {os.cpu_count()} cores.",
         "",
         f"Measured: {plan.rounds} rounds, each the median of {plan.timed_steps} steps, one thread a rank, gloo over "
-        "loopback; errors are against the median of rounds. Simulated: from this machine's calibration, none of which is "
-        "a step that is predicted. "
+        "loopback; errors are against the median of rounds. Simulated: from this machine's calibration, none of which "
+        "is a step that is predicted. "
         f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%}.",
         "",
         "| " + " | ".join(COLUMNS) + " |",
