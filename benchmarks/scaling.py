@@ -143,7 +143,7 @@ def _markdown(found: list[Measurement], rows: list[list[Any]], holds: int) -> st
         "",
         "## Calibration",
         "",
-        "| model | batch a rank | gradients MiB | step alone ms | contention | stolen | least µs | largest |",
+        "| model | batch a rank | gradients MiB | step alone ms | contention | jitter | least µs | largest |",
         "|---|---|---|---|---|---|---|---|",
         *(_calibrated(one) for one in found),
         "",
@@ -166,7 +166,7 @@ def _calibrated(found: Measurement) -> str:
             f"{profile.gradient_bytes / 2**20:.2f}",
             f"{profile.compute_us / 1e3:.2f}",
         ),
-        *(f"{machine.contention:.3f}", f"{machine.stolen:.2f}", f"{machine.control_us:.0f}"),
+        *(f"{machine.contention:.3f}", f"{machine.jitter.fraction:.3f}", f"{machine.control_us:.0f}"),
         f"{size / 2**20:.0f} MiB in {us / 1e3:.1f} ms",
     )
     return "| " + " | ".join(map(str, cells)) + " |"

@@ -4,6 +4,7 @@ import inspect
 from contextlib import AbstractContextManager
 from typing import Any, Literal
 
+import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -39,17 +40,7 @@ class DDP(Ranks, Replicas):
         self.config = config
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        model_mb = sum(p.numel() * p.element_size() for p in model.parameters()) / 2**20
-        # BatchNorm's statistics are gathered by batchnorm.py
-        no_buffers: dict[str, Any] = {_SYNC_BUFFERS: False}
-        wrapped = DistributedDataParallel(
-            model,
-            device_ids=[self.device] if self.device.type == "cuda" else None,
-            gradient_as_bucket_view=True,
-            bucket_cap_mb=self.config.bucket_mb or min(25.0, max(model_mb / 4, 0.05)),
-            static_graph=self.config.static_graph,
-            **no_buffers,
-        )
+        wrapped = replicated(model, self.config, self.device)
         _compression.register(wrapped, self.config.compression, self.config.powersgd_rank)
         return wrapped
 
@@ -61,6 +52,26 @@ class DDP(Ranks, Replicas):
                 "set micro_batch to global_batch / ranks, or leave it out"
             )
         return wrapped.no_sync()
+
+
+def replicated(model: nn.Module, config: Config, device: torch.device) -> DistributedDataParallel:
+    """Buckets without the hook that sums them."""
+    model_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
+    # BatchNorm's statistics are gathered by batchnorm.py
+    no_buffers: dict[str, Any] = {_SYNC_BUFFERS: False}
+    return DistributedDataParallel(
+        model,
+        device_ids=[device] if device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        bucket_cap_mb=config.bucket_mb or own_bucket_mb(model_bytes),
+        static_graph=config.static_graph,
+        **no_buffers,
+    )
+
+
+def own_bucket_mb(model_bytes: int) -> float:
+    """A quarter of the model, within reason."""
+    return min(25.0, max(model_bytes / 2**20 / 4, 0.05))
 
 
 def start(config: Config) -> DDP:

@@ -56,6 +56,8 @@ def measure(
     shown.show(found)
     if out is not None:
         print(written.write(found, _checked(), out, _command())[-1])
+    if found.stopped:
+        raise KeyboardInterrupt
     return found
 
 

@@ -17,6 +17,8 @@ from typing import Literal, NamedTuple
 
 from bigbatch.scaling.machine import Machine, Measured, Nccl
 
+Kind = Literal["points", "busy_points", "cpu_points"]  # of AllReduces
+
 
 class Cost(NamedTuple):
     """One all-reduce: `latency_us` does not depend on its size, `transfer_us` does."""
@@ -50,18 +52,26 @@ def cost(size_bytes: float, ranks: int, machine: Machine, free: Collection[str] 
 
 
 def costs(
-    ranks: int, machine: Machine, free: Collection[str] = (), *, how: Literal["busy", "horovod"] | None = None
+    ranks: int,
+    machine: Machine,
+    free: Collection[str] = (),
+    *,
+    engine: str = "ddp",
+    kind: Kind = "points",
 ) -> Callable[[float], Cost]:
     """The same for any size: what depends on the ranks alone is computed once.
 
-    `how`: while the ranks compute, or as Horovod does it, where the machine's description tells the difference.
+    `kind`: alone, while the ranks compute, or what it then takes from computing; by `engine`, where the machine's
+    description tells the difference.
 
     `free` may name "latency" or "transfer": the same choice of algorithm without that term, to see what it is worth.
     """
     if ranks == 1:
         return lambda _: Cost(0.0, 0.0, "none")
     links = machine.links
-    points = _points(links, how) if isinstance(links, Measured) else ()
+    points = _points(links, engine, kind) if isinstance(links, Measured) else ()
+    if kind == "cpu_points" and not points:
+        return lambda _: Cost(0.0, 0.0, "none")
     lines = [] if isinstance(links, Measured) else _lines(ranks, *machine.layout(ranks), links)
     latency, transfer = float("latency" not in free), float("transfer" not in free)
 
@@ -76,9 +86,11 @@ def costs(
     return of
 
 
-def _points(links: Measured, how: Literal["busy", "horovod"] | None) -> tuple[tuple[float, float], ...]:
-    other = {"busy": links.busy_points, "horovod": links.horovod_points, None: ()}[how]
-    return other or links.points
+def _points(links: Measured, engine: str, kind: Kind) -> tuple[tuple[float, float], ...]:
+    timed = links.horovod if engine == "horovod" and links.horovod else links
+    if kind == "cpu_points":
+        return timed.cpu_points
+    return (timed.busy_points if kind == "busy_points" else ()) or timed.points
 
 
 class _Line(NamedTuple):

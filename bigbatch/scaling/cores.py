@@ -1,8 +1,8 @@
 """Computing and sending on the same cores: what an all-reduce takes from the backward pass that it runs beside.
 
 A GPU sends while it computes and both keep their speed. Where ranks sum through their own cores (gloo), an all-reduce
-takes a share of its time from the computation (`Machine.stolen`), and takes longer itself while that goes on
-(`Measured.busy_points`).
+takes CPU time from the computation (`AllReduces.cpu_points`), and takes longer itself while that goes on
+(`AllReduces.busy_points`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from bigbatch.scaling.profile import Profile
 
+_SLOWEST = 0.05  # computing never stands still: the system gives it its turns
+
 
 @dataclass
 class Cores:
     """The backward pass of one rank as time goes by. Sends come in the order of time, one after the other."""
 
     profile: Profile
-    stolen: float = 0.0
     slowed: list[tuple[float, float, float]] = field(default_factory=list)  # from, to, speed of computing between
 
     def when(self, progress_us: float) -> float:
@@ -33,16 +34,14 @@ class Cores:
             now_us = end_us
         return now_us + progress_us - done_us
 
-    def send(self, start_us: float, alone_us: float, busy_us: float) -> float:
-        """The end of a message that takes `alone_us` on idle cores and `busy_us` beside computing."""
-        total_us = self.profile.backward_us
-        if not self.stolen and alone_us == busy_us:
+    def send(self, start_us: float, alone_us: float, busy_us: float, cpu_us: float) -> float:
+        """The end of a message: `alone_us` on idle cores, `busy_us` beside computing, of which it takes `cpu_us`."""
+        if not cpu_us and alone_us == busy_us:
             return start_us + alone_us
-        computed_us = self.when(total_us)
+        computed_us = self.when(self.profile.backward_us)
         if start_us >= computed_us:
             return start_us + alone_us
-        # while both go on, the message moves at alone/busy of its speed and computing loses its share of that
-        speed = max(0.05, 1 - self.stolen * alone_us / busy_us)
+        speed = max(_SLOWEST, 1 - cpu_us / busy_us)
         both_until_us = min(start_us + busy_us, start_us + (computed_us - start_us) / speed)
         self.slowed.append((start_us, both_until_us, speed))
         left_us = alone_us * (1 - (both_until_us - start_us) / busy_us)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain
 from bigbatch.scaling import ddp, horovod
-from bigbatch.scaling.jitter import slowest, slowest_quantile
+from bigbatch.scaling.jitter import slowest, slowest_in_turn, slowest_quantile
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Step
@@ -103,10 +103,12 @@ class Setting:
 
     def _steps(self, ranks: int, share: float | None = None, free: Collection[str] = ()) -> list[Step]:
         """Steps whose mean is the expected one, see `step_us`."""
-        jitter, factor = self.machine.jitter, 1.0
+        factors: tuple[float, ...] = (1.0,)
         if "jitter" not in free:
-            factor = slowest(jitter, ranks) if share is None else slowest_quantile(jitter, ranks, share)
-        return ENGINES[self.engine].typical(self._slowed(factor, ranks), self.config, self.machine, ranks, free=free)
+            jitter = self.machine.jitter
+            factors = slowest_in_turn(jitter, ranks) if share is None else (slowest_quantile(jitter, ranks, share),)
+        profile = self._slowed(1.0, ranks)
+        return ENGINES[self.engine].typical(profile, factors, self.config, self.machine, ranks, free=free)
 
     def _slowed(self, factor: float, ranks: int) -> Profile:
         return self.profile.slowed(factor * (self.machine.contention if ranks > 1 else 1.0))

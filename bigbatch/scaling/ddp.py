@@ -8,7 +8,8 @@ torch/nn/parallel/distributed.py.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from statistics import fmean as mean
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,20 +20,22 @@ from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
-_TORCHS_MIB, _TORCHS_FIRST_MIB = 25.0, 1.0
+_TORCHS_MB, _TORCHS_FIRST_MB = 25.0, 1.0
 
 
 class Config(BaseModel):
+    """An MB is 2^20 bytes, as torch counts them."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    bucket_mib: float = Field(_TORCHS_MIB, gt=0)
-    first_bucket_mib: float | None = Field(None, gt=0)  # None: torch's choice
+    bucket_mb: float = Field(_TORCHS_MB, gt=0)
+    first_bucket_mb: float | None = Field(None, gt=0)  # None: torch's choice
 
     @property
     def limits_bytes(self) -> tuple[float, float]:
         """Of the first bucket, and of the others."""
-        torchs_mib = _TORCHS_FIRST_MIB if self.bucket_mib == _TORCHS_MIB else self.bucket_mib
-        return (self.first_bucket_mib or torchs_mib) * MIB, self.bucket_mib * MIB
+        torchs_mb = _TORCHS_FIRST_MB if self.bucket_mb == _TORCHS_MB else self.bucket_mb
+        return (self.first_bucket_mb or torchs_mb) * MIB, self.bucket_mb * MIB
 
 
 def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) -> list[list[int]]:
@@ -50,10 +53,16 @@ def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) 
 
 
 def typical(
-    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()
+    profile: Profile,
+    factors: Sequence[float],
+    config: Config,
+    machine: Machine,
+    ranks: int,
+    *,
+    free: Collection[str] = (),
 ) -> list[Step]:
-    """Every step is like the other."""
-    return [simulate(profile, config, machine, ranks, free=free)]
+    """Steps whose mean is the expected one: one, as no step depends on the one before it."""
+    return [simulate(profile.slowed(mean(factors)), config, machine, ranks, free=free)]
 
 
 def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()) -> Step:
@@ -62,8 +71,10 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
         return Step(profile, ranks)
     profile = profile.copying(machine.copy_gb_s)  # into its bucket: gradients are made anew in every step
     gradients = profile.gradients()
-    cost, busy_cost = costs(ranks, machine, free), costs(ranks, machine, free, how="busy")
-    cores = Cores(profile, machine.stolen)
+    cost = costs(ranks, machine, free)
+    busy_cost = costs(ranks, machine, free, kind="busy_points")
+    cpu_cost = costs(ranks, machine, free, kind="cpu_points")
+    cores = Cores(profile)
     sent: list[Sent] = []
     stream_free_us = launched_us = 0.0
     for bucket in buckets((gradient.bytes for gradient in gradients), *config.limits_bytes):
@@ -72,7 +83,7 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
         size = sum(gradients[index].bytes for index in bucket)
         one = cost(size)
         start_us = max(launched_us, stream_free_us)
-        stream_free_us = cores.send(start_us, one.us, busy_cost(size).us)
+        stream_free_us = cores.send(start_us, one.us, busy_cost(size).us, cpu_cost(size).us)
         sent.append(Sent(start_us, stream_free_us, size, one.how))
     if profile.after_bytes:
         start_us = max(stream_free_us, cores.when(profile.backward_us))

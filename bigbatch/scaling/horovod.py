@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,19 +21,21 @@ from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
-_PHASES = tuple(index / 8 for index in range(8))
-_STEPS_IN_A_ROW = 12
-_FIRST_STEPS = 4  # until they have fallen into step with the cycles
+_LEAST_STEPS = 8  # whose mean is taken, after
+_FIRST_STEPS = 4  # in which they fall into step with the cycles
 _GATHER_AND_BROADCAST = 4  # collectives of an uncached cycle: sizes and requests to rank 0, size and responses back
 
 
 class Config(BaseModel):
-    """`request_us`: what rank 0 needs for one request of one rank; assumed, never measured here."""
+    """`request_us`: what rank 0 needs for one request of one rank; assumed, never measured here.
+
+    An MB is 2^20 bytes.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     cycle_ms: float = Field(1.0, gt=0)
-    fusion_mib: float = Field(128.0, ge=0)
+    fusion_mb: float = Field(128.0, ge=0)
     cache_capacity: int = Field(1024, ge=0)  # 0: no response cache, as before version 0.16.2
     request_us: float = Field(1.0, ge=0)
 
@@ -60,20 +62,37 @@ def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine
     return _GATHER_AND_BROADCAST * collective_us + ranks * requests * config.request_us
 
 
-def typical(
-    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()
-) -> list[Step]:
-    """Steps whose mean is the expected one.
+def idle_us(config: Config, machine: Machine, ranks: int, *, cached: bool = True, free: Collection[str] = ()) -> float:
+    """From one cycle to the next while the ranks compute and there is nothing to send."""
+    question_us = negotiation_us(0, cached, config, machine, ranks) * (0 if "negotiation" in free else 1)
+    return max(config.cycle_ms * 1e3, _busy(machine, ranks) * question_us)
 
-    A step that ends with a cycle's last message begins the next one there: where all steps are alike they follow each
-    other as they fall. With jitter a step may begin anywhere in a cycle.
+
+def _busy(machine: Machine, ranks: int) -> float:
+    """Beside computing a question takes longer by as much as the smallest all-reduce does."""
+    alone, busy = costs(ranks, machine)(0).us, costs(ranks, machine, kind="busy_points")(0).us
+    return busy / alone if alone else 1.0
+
+
+def typical(
+    profile: Profile,
+    factors: Sequence[float],
+    config: Config,
+    machine: Machine,
+    ranks: int,
+    *,
+    free: Collection[str] = (),
+) -> list[Step]:
+    """Steps whose mean is the expected one: each `factors` times as long, one after the other as they fall.
+
+    A step that ends with a cycle's last message begins the next one there, so that steps fall into step with cycles
+    that are long beside the jitter.
     """
-    if machine.jitter.fraction or ranks == 1:
-        return [simulate(profile, config, machine, ranks, free=free, phase=phase) for phase in _PHASES]
     found: list[Step] = []
     phase = 0.0
-    for _ in range(_STEPS_IN_A_ROW):
-        step = simulate(profile, config, machine, ranks, free=free, phase=phase)
+    for number in range(_FIRST_STEPS + max(_LEAST_STEPS, len(factors))):
+        slowed = profile.slowed(factors[number % len(factors)])
+        step = simulate(slowed, config, machine, ranks, free=free, phase=phase)
         phase = (step.next_cycle_us - step.step_us) / step.idle_us
         found.append(step)
     return found[_FIRST_STEPS:]
@@ -85,38 +104,41 @@ def simulate(
     """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
     if ranks == 1:
         return Step(profile, ranks)
-    cost, busy_cost = costs(ranks, machine, free, how="horovod"), costs(ranks, machine, free, how="busy")
+    cost = costs(ranks, machine, free, engine="horovod")
+    busy_cost = costs(ranks, machine, free, engine="horovod", kind="busy_points")
+    cpu_cost = costs(ranks, machine, free, engine="horovod", kind="cpu_points")
     cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
-    asks = float("negotiation" not in free)
-    # beside computing a question takes longer by as much as the smallest all-reduce does
-    busy = busy_cost(0).us / cost(0).us if cost(0).us else 1.0
-    idle_us = max(cycle_us, busy * asks * negotiation_us(0, cached, config, machine, ranks))
+    pause_us = idle_us(config, machine, ranks, cached=cached, free=free)
+    asks, busy = float("negotiation" not in free), _busy(machine, ranks)
     # cycles go on whether there is anything to send or not
-    profile = profile.slowed(1 / (1 - min(0.9, machine.cycle_cost_us / idle_us)))
+    profile = profile.slowed(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
     gradients = profile.gradients()
-    cores = Cores(profile, machine.stolen)
+    cores = Cores(profile)
     ready_us = [gradient.ready_us for gradient in gradients]
     sent: list[Sent] = []
     negotiations: list[tuple[float, float]] = []
-    cycle_start_us, stream_free_us = phase * idle_us, 0.0
+    cycle_start_us, stream_free_us = phase * pause_us, 0.0
     done = 0
     while done < len(gradients):
         # cycles that find nothing cost nobody anything but their own time
-        cycle_start_us += idle_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / idle_us))
+        cycle_start_us += pause_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / pause_us))
         ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
         done += len(ready)
         computing = cycle_start_us < cores.when(profile.backward_us)
         question_us = asks * negotiation_us(len(ready), cached, config, machine, ranks)
         agreed_us = cycle_start_us + question_us * (busy if computing else 1.0)
         negotiations.append((cycle_start_us, agreed_us))
-        for buffer in fused(ready, config.fusion_mib * MIB):
+        for buffer in fused(ready, config.fusion_mb * MIB):
             size = sum(gradient.bytes for gradient in buffer)
             one = cost(size)
             start_us = max(agreed_us, stream_free_us)
             copies_us = _copies_us(len(buffer), size, machine)
-            busy_us = max(one.us, busy_cost(size).us)
-            stream_free_us = cores.send(start_us, one.us + copies_us, busy_us + copies_us)
+            # on a processor copies are computing; a device has its own engines for them
+            copied_cpu_us = copies_us if machine.copy_gb_s is not None else 0.0
+            stream_free_us = cores.send(
+                start_us, one.us + copies_us, busy_cost(size).us + copies_us, cpu_cost(size).us + copied_cpu_us
+            )
             sent.append(Sent(start_us, stream_free_us, size, one.how))
         if cores.slowed:
             ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
@@ -124,13 +146,14 @@ def simulate(
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
     if profile.after_bytes:
         summed_us = max(stream_free_us, cores.when(profile.backward_us))
+        # nothing computes any more: cycles are as short as they can be
         cycle_start_us += cycle_us * max(0, math.ceil((summed_us - cycle_start_us) / cycle_us))
         agreed_us = cycle_start_us + asks * negotiation_us(1, cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
         one = cost(profile.after_bytes)
         sent.append(Sent(agreed_us, agreed_us + one.us, profile.after_bytes, one.how))
         cycle_start_us = max(cycle_start_us + cycle_us, agreed_us + one.us if machine.blocking else agreed_us)
-    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us, idle_us)
+    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us, pause_us)
 
 
 def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:

@@ -13,6 +13,7 @@ from bigbatch.scaling.machine import Jitter
 
 _EULER = 0.5772156649015329
 _QUADRATURE = 200
+_MIXED_SHARES = tuple((place + 0.5) / 8 for place in (0, 4, 2, 6, 1, 5, 3, 7))  # van der Corput's order
 
 
 def slowest(jitter: Jitter, ranks: int) -> float:
@@ -24,6 +25,18 @@ def slowest(jitter: Jitter, ranks: int) -> float:
     # the mean of the largest is the mean of its quantiles
     middles = ((index + 0.5) / _QUADRATURE for index in range(_QUADRATURE))
     return sum(slowest_quantile(jitter, ranks, middle) for middle in middles) / _QUADRATURE
+
+
+def slowest_in_turn(jitter: Jitter, ranks: int) -> tuple[float, ...]:
+    """Factors of the slowest of `ranks` in some steps, as unlike and in as mixed an order as real ones are.
+
+    Their mean is `slowest`.
+    """
+    expected = slowest(jitter, ranks)
+    if expected == 1.0:
+        return (1.0,)
+    found = [slowest_quantile(jitter, ranks, share) for share in _MIXED_SHARES]
+    return tuple(factor + expected - sum(found) / len(found) for factor in found)
 
 
 def slowest_quantile(jitter: Jitter, ranks: int, share: float) -> float:

@@ -78,30 +78,35 @@ class Nccl(_Frozen):
     algorithms: Literal["ring", "tree", "auto"] = "auto"
 
 
-class Measured(_Frozen):
-    """All-reduces that were timed: [bytes, microseconds] on `ranks` ranks, from the smallest on; lines between them.
+class AllReduces(_Frozen):
+    """All-reduces that were timed: [bytes, microseconds], from the smallest on; lines between them.
 
-    `busy_points` are the same while the ranks compute, `horovod_points` as Horovod does them, its cycles and questions
-    not counted: both where that makes a difference.
+    Where ranks compute and sum on the same cores: `busy_points` are the same while the ranks compute, and `cpu_points`
+    what each then takes from the computing.
     """
 
-    ranks: int = Field(ge=2)
     points: tuple[tuple[float, float], ...] = Field(min_length=2)
     busy_points: tuple[tuple[float, float], ...] = ()
-    horovod_points: tuple[tuple[float, float], ...] = ()
+    cpu_points: tuple[tuple[float, float], ...] = ()
 
     @model_validator(mode="after")
-    def _rising(self) -> Measured:
-        _check_rising(self.points)
-        for name in ("busy_points", "horovod_points"):
-            _check_rising(getattr(self, name))
+    def _rising(self) -> AllReduces:
+        for name in ("points", "busy_points", "cpu_points"):
+            _check_rising(getattr(self, name), may_be_free=name == "cpu_points")
             if len(getattr(self, name)) == 1:
                 raise ValueError(f"one of {name} makes no line: measure two sizes or leave them out")
         return self
 
 
-def _check_rising(points: tuple[tuple[float, float], ...]) -> None:
-    if points and (points[0][0] < 0 or points[0][1] <= 0):
+class Measured(AllReduces):
+    """Timed on `ranks` ranks. `horovod`: its own, cycles and questions not counted, where they differ from torch's."""
+
+    ranks: int = Field(ge=2)
+    horovod: AllReduces | None = None
+
+
+def _check_rising(points: tuple[tuple[float, float], ...], *, may_be_free: bool) -> None:
+    if points and (points[0][0] < 0 or points[0][1] < 0 or (points[0][1] == 0 and not may_be_free)):
         raise ValueError(f"a message takes time and has a size: {points[0]} cannot be, measure it again")
     for (small, short), (large, long) in pairwise(points):
         if large <= small or long < short:
@@ -139,7 +144,6 @@ class Machine(_Frozen):
     blocking: bool = False  # an all-reduce keeps the thread that starts it (gloo), or is queued on a stream (NCCL)
     # where ranks compute and sum on the same cores, as with gloo:
     contention: float = Field(1.0, ge=1, lt=100)  # how many times longer a rank computes beside the others than alone
-    stolen: float = Field(0.0, ge=0, le=1)  # the share of an all-reduce's time that computing beside it loses
     cycle_cost_us: float = Field(0.0, ge=0)  # what computing beside it loses to one of Horovod's cycles
     copy_gb_s: float | None = Field(None, gt=0)  # what a rank copies in memory beside the others; None: see the device
     jitter: Jitter = Jitter()

@@ -52,7 +52,7 @@ _RINGS_OF_TODAY = (
     "speed of one rank is interpolated."
 )
 # Horovod in 2017 had no response cache, cycles of 5 ms and buffers of 64 MiB
-_OLD = (("cycle_ms", 5.0), ("fusion_mib", 64.0), ("cache_capacity", 0))
+_OLD = (("cycle_ms", 5.0), ("fusion_mb", 64.0), ("cache_capacity", 0))
 
 
 def _pascal(

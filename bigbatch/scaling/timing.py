@@ -48,6 +48,11 @@ def measure(
 
 def taken(stepper: Stepper, repeats: int) -> list[Taken]:
     """Steps after some that warm up."""
+    return [timed_step(stepper) for _ in range(WARMUP + repeats)][WARMUP:]
+
+
+def timed_step(stepper: Stepper) -> Taken:
+    """One step with hooks on its passes."""
     forward: list[float] = []
     arrived: list[tuple[str, float]] = []
     hooks = [stepper.gradient.wrapped.register_forward_hook(lambda *_: forward.append(time.perf_counter()))]
@@ -56,20 +61,15 @@ def taken(stepper: Stepper, repeats: int) -> list[Taken]:
         for label, one in stepper.model.named_parameters()
         if one.requires_grad
     ]
-    found = []
     try:
-        for _ in range(WARMUP + repeats):
-            forward.clear()
-            arrived.clear()
-            started = time.perf_counter()
-            stepper.step()
-            step_us = 1e6 * (time.perf_counter() - started)
-            ready = tuple((label, 1e6 * (moment - started)) for label, moment in arrived)
-            found.append(Taken(1e6 * (forward[-1] - started), ready, step_us))
+        started = time.perf_counter()
+        stepper.step()
+        step_us = 1e6 * (time.perf_counter() - started)
     finally:
         for hook in hooks:
             hook.remove()
-    return found[WARMUP:]
+    ready = tuple((label, 1e6 * (moment - started)) for label, moment in arrived)
+    return Taken(1e6 * (forward[-1] - started), ready, step_us)
 
 
 def profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[Taken], source: str) -> Profile:

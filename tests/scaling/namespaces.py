@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pytest
 
 NARROW = ("tbf", "rate", "400kbit", "burst", "2kb", "latency", "10s")
+WIDE = ("tbf", "rate", "1gbit", "burst", "1mb", "latency", "10s")
 FAR = ("netem", "delay", "25ms")  # each way
 
 
@@ -36,6 +38,17 @@ def joined(shape: Sequence[str]) -> Iterator[str]:
         for name in (a, b):
             with suppress(subprocess.CalledProcessError):
                 run("ip", "netns", "delete", name)
+
+
+@contextmanager
+def taken(host: str, port: int) -> Iterator[None]:
+    """Somebody else listens on a port of `netns:NAME`."""
+    listen = f"import socket; s = socket.create_server(('', {port}), family=socket.AF_INET6, dualstack_ipv6=True)"
+    line = ["ip", "netns", "exec", host.removeprefix("netns:"), sys.executable, "-c", f"{listen}; print(); input()"]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline()
+        yield
+        process.communicate(b"\n")
 
 
 def needs(shape: Sequence[str]) -> pytest.MarkDecorator:

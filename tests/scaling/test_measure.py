@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -36,7 +37,9 @@ def least_exposed_s(found: Round) -> float:
 def here():
     """One process and two ranks of this machine: their timings, and what was said meanwhile."""
     said: list[str] = []
-    return timings(rounds.measure(TINY, [Case("local", 1, 4), PAIR], FEW, said=said.append)), said
+    return timings(
+        [one for found in rounds.measure(TINY, [Case("local", 1, 4), PAIR], FEW, said=said.append) for one in found]
+    ), said
 
 
 def test_two_real_ranks_and_one_process_are_measured(here):
@@ -92,6 +95,35 @@ def test_a_signal_leaves_no_ranks_behind(tmp_path):
         assert process.wait(timeout=60) != 0
     with pytest.raises(ProcessLookupError):
         os.kill(rank, 0)
+
+
+@namespaces.needs(namespaces.WIDE)
+def test_where_a_port_is_in_use_another_one_is_taken(monkeypatch):
+    ports = iter([23_456, 23_457])
+    monkeypatch.setattr(hosts.random, "randint", lambda *_: next(ports))
+    with namespaces.joined(namespaces.WIDE) as names, namespaces.taken(names.partition(",")[0], 23_456):
+        found = rounds.once(TINY, PAIR, 0, FEW, hosts.parsed(names))
+    assert [record.rank for record in found.records] == [0, 1]
+    assert list(ports) == []
+
+
+def test_ctrl_c_keeps_the_rounds_that_are_complete(tmp_path):
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    model = ["scaling.traced_models:InterruptingLater", "--set", f"model.pids={pids}", "--set", "model.after=6"]
+    # a round: two ranks that calibrate, one process with the batch of one rank and one with that of both, two ranks
+    done = subprocess.run(
+        [sys.executable, "-m", "bigbatch", "scale", "measure", *model, "--engines", "ddp", "--sample", "1,8,8",
+         "--rounds", "3", "--steps", "1", "--out", str(tmp_path / "out")],
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 130, done.stderr
+    assert "what follows is of the 1 complete of 3 rounds" in done.stderr
+    assert "Traceback" not in done.stderr
+    found = json.loads((tmp_path / "out" / "measure.json").read_text())
+    assert {one["round"] for one in found["rounds"]} == {0}
+    assert len(found["cases"]) == 3
+    assert (tmp_path / "out" / "machine.json").exists()
 
 
 def test_one_that_fails_ends_those_that_wait_for_it(tmp_path):

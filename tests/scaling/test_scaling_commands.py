@@ -58,7 +58,7 @@ def test_simulate_writes_numbers_pictures_and_a_page(here, capsys):
     found = json.loads((here / "o" / "simulate.json").read_text())
     assert len(rows) == len(found["points"]) == 2 * 5
     assert found["machine"]["name"] == "summit"
-    assert found["engines"]["ddp"]["bucket_mib"] == 25
+    assert found["engines"]["ddp"]["bucket_mb"] == 25
     assert float(rows[0]["efficiency"]) == 1
     page = (here / "o" / "simulate.html").read_text()
     for text in (
@@ -145,10 +145,10 @@ def test_a_machine_is_printed_as_a_start_for_ones_own(here, capsys):
         (["simulate", "mine.csv", "--set", "machine.nodes=0"], "nodes should be greater than 0; got 0"),
         (["simulate", "mine.csv", "--set", "horovod.cycle_ms=0"], "cycle_ms should be greater than 0"),
         (
-            ["simulate", "mine.csv", "--set", "ddp.bukket_mib=1"],
-            "has no option 'bukket_mib'; did you mean 'bucket_mib'?",
+            ["simulate", "mine.csv", "--set", "ddp.bukket_mb=1"],
+            "has no option 'bukket_mb'; did you mean 'bucket_mb'?",
         ),
-        (["simulate", "mine.csv", "--set", "dpd.bucket_mib=1"], "is for 'dpd'; did you mean 'ddp'?"),
+        (["simulate", "mine.csv", "--set", "dpd.bucket_mb=1"], "is for 'dpd'; did you mean 'ddp'?"),
         (["simulate", "mine.csv", "--set", "cycle_ms=1"], "is not a setting: write OWNER.NAME=VALUE"),
         (["simulate", "resnte"], "no model called 'resnte'; did you mean 'resnet'?"),
         (["simulate", "none.csv"], "cannot be read as a table of layers"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hand import PROFILE, links, pair
@@ -10,13 +11,13 @@ from hand import PROFILE, links, pair
 from bigbatch.scaling import ddp, horovod
 from bigbatch.scaling.cores import Cores
 from bigbatch.scaling.curve import Setting, configured
-from bigbatch.scaling.machine import Jitter, Measured
+from bigbatch.scaling.machine import AllReduces, Jitter, Measured
 
 
-def test_a_message_takes_its_share_from_computing():
-    cores = Cores(PROFILE, stolen=0.5)
-    # alone 400 µs, beside computing 800: computing loses half of 400 in these 800, so it runs at 3/4
-    assert cores.send(500.0, 400.0, 800.0) == 1300
+def test_a_message_takes_its_cpu_time_from_computing():
+    cores = Cores(PROFILE)
+    # alone 400 µs, beside computing 800, in which computing loses 200: it runs at 3/4
+    assert cores.send(500.0, 400.0, 800.0, 200.0) == 1300
     assert cores.when(500.0) == 500
     assert cores.when(500.0 + 300.0) == 900
     assert cores.when(2100.0) == 2300
@@ -24,31 +25,42 @@ def test_a_message_takes_its_share_from_computing():
 
 
 def test_a_message_is_as_fast_as_alone_once_computing_is_over():
-    cores = Cores(PROFILE, stolen=0.5)
+    cores = Cores(PROFILE)
     # 400 µs of computing are left at 1700; at 3/4 they take 533.3, in which two thirds of the message move
-    end_us = cores.send(1700.0, 400.0, 800.0)
+    end_us = cores.send(1700.0, 400.0, 800.0, 200.0)
     assert end_us == pytest.approx(1700 + 1600 / 3 + 400 / 3)
-    assert cores.send(end_us, 400.0, 800.0) == pytest.approx(end_us + 400)
+    assert cores.send(end_us, 400.0, 800.0, 200.0) == pytest.approx(end_us + 400)
+
+
+def test_computing_never_stands_still():
+    cores = Cores(PROFILE)
+    assert cores.send(0.0, 100.0, 100.0, 300.0) == 100
+    assert cores.when(5.0) == pytest.approx(100)
 
 
 def test_nothing_is_taken_where_nothing_is_shared():
     cores = Cores(PROFILE)
-    assert cores.send(500.0, 400.0, 400.0) == 900
+    assert cores.send(500.0, 400.0, 400.0, 0.0) == 900
     assert cores.stretched() is PROFILE
+
+
+def shared_links(**fields: Any) -> Measured:
+    """As `links`, where an all-reduce takes half of its time in CPU time from a rank that computes."""
+    return Measured(ranks=2, points=links().points, cpu_points=((0, 50.0), (1e6, 550.0)), **fields)
 
 
 def test_ddp_on_shared_cores():
     # one bucket of c (800 kB: 900 µs) beside backward; the rest (700 kB: 800 µs) after it
-    config = ddp.Config(bucket_mib=0.76, first_bucket_mib=0.76)
+    config = ddp.Config(bucket_mb=0.76, first_bucket_mb=0.76)
     plain = ddp.simulate(PROFILE, config, pair(), 2)
-    shared = ddp.simulate(PROFILE, config, pair(stolen=0.5), 2)
+    shared = ddp.simulate(PROFILE, config, pair(links=shared_links()), 2)
     assert plain.step_us == pytest.approx(1000 + 2100 + 800 + 200)
     assert shared.step_us == pytest.approx(plain.step_us + 450)  # half of 900
 
 
 def test_ddp_copies_every_gradient_into_its_bucket():
     # 1.5 MB at 2 GB/s are 750 µs of the backward pass; one bucket of 1.5 MB goes at the end
-    step = ddp.simulate(PROFILE, ddp.Config(first_bucket_mib=25.0), pair(copy_gb_s=2.0), 2)
+    step = ddp.simulate(PROFILE, ddp.Config(first_bucket_mb=25.0), pair(copy_gb_s=2.0), 2)
     assert step.step_us == pytest.approx(1000 + 2100 + 750 + 1600 + 200)
     assert [layer.backward_us for layer in step.profile.layers] == [900, 900, 1050]
 
@@ -59,29 +71,43 @@ def test_horovod_copies_what_it_fuses_to_and_fro():
     plain, copied = (horovod.simulate(PROFILE, config, pair(**how), 2) for how in ({}, {"copy_gb_s": 2.0}))
     assert len(copied.sent) == 1
     assert copied.step_us == pytest.approx(plain.step_us + 1500)
-    alone = horovod.Config(cycle_ms=10.0, fusion_mib=0.0)  # each from where it is
+    alone = horovod.Config(cycle_ms=10.0, fusion_mb=0.0)  # each from where it is
     assert horovod.simulate(PROFILE, alone, pair(copy_gb_s=2.0), 2) == horovod.simulate(PROFILE, alone, pair(), 2)
 
 
 def test_horovod_sends_at_its_own_speed():
-    slower = Measured(ranks=2, points=links().points, horovod_points=((0, 100.0), (1e6, 2100.0)))
+    own = AllReduces(points=((0, 100.0), (1e6, 2100.0)))
+    slower = Measured(ranks=2, points=links().points, horovod=own)
     config = horovod.Config(cycle_ms=10.0)
-    plain, own = (horovod.simulate(PROFILE, config, pair(links=how), 2) for how in (links(), slower))
-    assert own.step_us == pytest.approx(plain.step_us + 1500)  # a microsecond a kilobyte more
+    plain, slow = (horovod.simulate(PROFILE, config, pair(links=how), 2) for how in (links(), slower))
+    assert slow.step_us == pytest.approx(plain.step_us + 1500)  # a microsecond a kilobyte more
     assert ddp.simulate(PROFILE, ddp.Config(), pair(links=slower), 2).sent == (
         ddp.simulate(PROFILE, ddp.Config(), pair(), 2).sent
     )
 
 
+def test_horovods_messages_take_their_own_cpu_time_from_computing():
+    # c (800 kB) goes from 1050 to 1950, all of it beside computing, and takes 80 µs. b (400 kB) goes from 2050 on, when
+    # 130 µs of computing are left, and takes 40 of its 500: computing runs at .92
+    taken = AllReduces(points=links().points, cpu_points=((0, 0.0), (1e6, 100.0)))
+    own, torchs = Measured(ranks=2, points=links().points, horovod=taken), shared_links()
+    config = horovod.Config(fusion_mb=0.0)
+    assert horovod.simulate(PROFILE, config, pair(links=own), 2).profile.backward_us == pytest.approx(2050 + 130 / 0.92)
+    assert horovod.simulate(PROFILE, config, pair(links=torchs), 2).profile.backward_us > 2100 + 400
+    # copies of what is fused are computing too: 750 µs to the buffer and 750 back, all of them after the backward pass
+    late = horovod.simulate(PROFILE, horovod.Config(cycle_ms=10.0), pair(copy_gb_s=2.0), 2)
+    assert late.profile.backward_us == 2100
+
+
 def test_contention_slows_computing_of_several_ranks_only():
-    setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mib=25.0), pair(contention=1.5))
+    setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(contention=1.5))
     assert setting.step_us(1) == PROFILE.compute_us
     assert setting.step_us(2) == pytest.approx(1.5 * PROFILE.compute_us + 1600)  # one bucket of 1.5 MB at the end
 
 
 @pytest.mark.parametrize("engine", ["ddp", "horovod"])
 def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engine):
-    machine = pair(contention=1.5, stolen=0.5, cycle_cost_us=100.0, blocking=True)
+    machine = pair(links=shared_links(), contention=1.5, cycle_cost_us=100.0, blocking=True)
     setting = Setting(PROFILE, engine, configured(engine, {}), machine)
     point, step = setting.point(2), setting.one_step(2)
     assert step.compute_us > 1.5 * PROFILE.compute_us
@@ -96,7 +122,7 @@ def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engin
 
 def test_busy_points_hold_beside_computing_only():
     shared = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
-    config = ddp.Config(bucket_mib=0.76, first_bucket_mib=0.76)
+    config = ddp.Config(bucket_mb=0.76, first_bucket_mb=0.76)
     first, last = ddp.simulate(PROFILE, config, pair(links=shared), 2).sent
     # 1800 µs from 500 on, of which 1600 are beside computing: the last ninth of it goes at twice that speed
     assert first.end_us - first.start_us == pytest.approx(1600 + 100)
@@ -108,10 +134,30 @@ def test_steps_fall_into_step_with_long_cycles():
     config = horovod.Config(cycle_ms=10.0)
     machine = pair(blocking=True)
     assert Setting(PROFILE, "horovod", config, machine).step_us(2) == pytest.approx(10_000)
-    # with jitter it may begin anywhere in a cycle: at 0 all wait for 10,000, at 1250 only the last gradient does
-    jittery = machine.model_copy(update={"jitter": Jitter(fraction=1e-9)})
-    ends_us = [11_650, 11_700, *(1250 * eighth + 1650 for eighth in range(2, 8))]
-    assert Setting(PROFILE, "horovod", config, jittery).step_us(2) == pytest.approx(1200 + sum(ends_us) / 8)
+    # a little jitter does not get them out of it
+    jittery = machine.model_copy(update={"jitter": Jitter(fraction=0.1)})
+    assert Setting(PROFILE, "horovod", config, jittery).step_us(2) == pytest.approx(10_000)
+
+
+def test_steps_that_hardly_miss_a_cycle_take_two_of_them_now_and_then():
+    """3.1 ms to the last gradient, 1.6 for the message, .05 to agree, .2 to update: 4.95 ms of a cycle of 5.2."""
+    config = horovod.Config(cycle_ms=5.2)
+    machine = pair(blocking=True)
+    assert Setting(PROFILE, "horovod", config, machine).step_us(2) == pytest.approx(5200)
+    jittery = machine.model_copy(update={"jitter": Jitter(fraction=0.3)})
+    steps_us = [step.step_us for step in Setting(PROFILE, "horovod", config, jittery)._steps(2)]
+    assert min(steps_us) < 6000
+    assert max(steps_us) > 9000
+
+
+def test_where_jitter_is_longer_than_cycles_a_step_begins_anywhere_in_one():
+    """From the last gradient on: half a cycle of 1 ms, .05 to agree, .4 to send 300 kB, .2 to update, give or take."""
+    jittery = pair(blocking=True, jitter=Jitter(fraction=0.9))
+    found = [
+        step.step_us - step.profile.compute_us
+        for step in Setting(PROFILE, "horovod", horovod.Config(), jittery)._steps(2)
+    ]
+    assert max(found) - min(found) > 400
 
 
 def test_cycles_take_from_computing_as_often_as_they_come():
@@ -136,7 +182,7 @@ def test_agreeing_takes_as_much_longer_beside_computing_as_the_smallest_message_
 def test_statistics_are_summed_after_the_gradients():
     """50 kB: 150 µs of their own for DDP; Horovod waits for its next cycle and agrees on them first."""
     normalised = replace(PROFILE, after_bytes=50_000)
-    config = ddp.Config(first_bucket_mib=25.0)
+    config = ddp.Config(first_bucket_mb=25.0)
     plain, more = (ddp.simulate(profile, config, pair(), 2).step_us for profile in (PROFILE, normalised))
     assert more == pytest.approx(plain + 150)
     # gradients: a cycle at 3 ms, 50 µs, 1.5 MB: over at 4650; statistics with the next cycle, at 6 ms

@@ -32,10 +32,10 @@ def test_three_layers_two_buckets_to_the_microsecond():
 def test_smaller_buckets_start_earlier_and_pay_more_latency():
     # 0.5 MiB each: c alone (800,000), b alone is 400,000 < 524,288 and waits for a: 700,000
     # c: 1500 .. 2400; b and a: 3100 .. 3900. The same end here: the last layer decides
-    step = ddp.simulate(PROFILE, ddp.Config(bucket_mib=0.5), pair(), 2)
+    step = ddp.simulate(PROFILE, ddp.Config(bucket_mb=0.5), pair(), 2)
     assert [bar.end_us for bar in step.bars() if bar.stream == "communication"] == [2400.0, 3900.0]
     # 0.3 MiB: three of them. c 1500 .. 2400, b 2400 .. 2900, a 3100 .. 3500; update -> 3700
-    step = ddp.simulate(PROFILE, ddp.Config(bucket_mib=0.3), pair(), 2)
+    step = ddp.simulate(PROFILE, ddp.Config(bucket_mb=0.3), pair(), 2)
     assert step.step_us == 3700.0
 
 
@@ -49,7 +49,7 @@ def test_buckets_are_torchs():
     arriving = [size for shape in reversed(published_shapes("resnet", 50)) for size in shape.gradient_bytes]
     with torch.device("meta"):
         tensors = [torch.empty(size // 4) for size in arriving]
-    for config in (ddp.Config(), ddp.Config(bucket_mib=4), ddp.Config(bucket_mib=0.5)):
+    for config in (ddp.Config(), ddp.Config(bucket_mb=4), ddp.Config(bucket_mb=0.5)):
         limits = [int(limit) for limit in config.limits_bytes]
         theirs, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
         assert ddp.buckets(arriving, *limits) == theirs
@@ -57,8 +57,8 @@ def test_buckets_are_torchs():
 
 def test_a_cap_of_ones_own_holds_for_torchs_first_bucket_too():
     assert ddp.Config().limits_bytes == (MIB, 25 * MIB)
-    assert ddp.Config(bucket_mib=4).limits_bytes == (4 * MIB, 4 * MIB)
-    assert ddp.Config(bucket_mib=4, first_bucket_mib=2).limits_bytes == (2 * MIB, 4 * MIB)
+    assert ddp.Config(bucket_mb=4).limits_bytes == (4 * MIB, 4 * MIB)
+    assert ddp.Config(bucket_mb=4, first_bucket_mb=2).limits_bytes == (2 * MIB, 4 * MIB)
 
 
 def test_faster_links_are_never_slower():

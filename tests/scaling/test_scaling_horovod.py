@@ -40,7 +40,7 @@ def test_a_longer_cycle_fuses_what_came_in_it():
 
 def test_a_buffer_holds_no_more_than_the_threshold():
     # 800,000 | 400,000 + 300,000 within 1 MiB: 900, then 800
-    assert sent(simulate(cycle_ms=2.5, fusion_mib=1)) == [(2550.0, 3450.0), (3450.0, 4250.0)]
+    assert sent(simulate(cycle_ms=2.5, fusion_mb=1)) == [(2550.0, 3450.0), (3450.0, 4250.0)]
     assert [len(buffer) for buffer in horovod.fused([Gradient("", 10, 0)] * 5, 20)] == [2, 2, 1]
     assert [len(buffer) for buffer in horovod.fused([Gradient("", 10, 0)] * 3, 0)] == [1, 1, 1]
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bigbatch.scaling.jitter import harmonic, slowest, slowest_quantile
+from bigbatch.scaling.jitter import harmonic, slowest, slowest_in_turn, slowest_quantile
 from bigbatch.scaling.machine import Jitter
 
 EXPONENTIAL = Jitter(fraction=0.1)
@@ -48,6 +48,17 @@ def test_the_harmonic_number_is_one_function_of_two_formulas():
     assert harmonic(99) + 1 / 100 == pytest.approx(harmonic(100), rel=1e-10)
 
 
+@pytest.mark.parametrize("jitter", [EXPONENTIAL, NORMAL])
+@pytest.mark.parametrize("ranks", [2, 1000])
+def test_steps_in_turn_are_as_unlike_as_real_ones(jitter, ranks):
+    found = slowest_in_turn(jitter, ranks)
+    assert np.mean(found) == pytest.approx(slowest(jitter, ranks))
+    assert min(found) < slowest_quantile(jitter, ranks, 0.1)
+    assert max(found) > slowest_quantile(jitter, ranks, 0.9)
+    assert found != tuple(sorted(found))
+
+
 def test_no_jitter_is_none():
+    assert slowest_in_turn(Jitter(), 100_000) == (1.0,)
     assert slowest(Jitter(), 100_000) == 1
     assert slowest_quantile(Jitter(), 100_000, 0.95) == 1

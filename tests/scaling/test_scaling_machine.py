@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bigbatch.errors import Problem
-from bigbatch.scaling.machine import SHIPPED, SUMMIT, find
+from bigbatch.scaling.machine import SHIPPED, SUMMIT, AllReduces, find
 
 TOML = """
 name = "lab"
@@ -92,6 +92,17 @@ def test_measured_points_have_to_rise(points, sentence, tmp_path):
     with pytest.raises(Problem, match=r"m\.json") as caught:
         find(str(path))
     assert sentence in str(caught.value)
+
+
+def test_an_all_reduce_may_take_no_cpu_time_but_none_of_the_other_times_is_nothing():
+    points = ((0, 100.0), (1000, 200.0))
+    assert AllReduces(points=points, cpu_points=((0, 0.0), (1000, 0.0))).cpu_points[0] == (0, 0)
+    with pytest.raises(ValueError, match="a message takes time"):
+        AllReduces(points=points, busy_points=((0, 0.0), (1000, 1.0)))
+    with pytest.raises(ValueError, match="cannot be"):
+        AllReduces(points=points, cpu_points=((0, 2.0), (1000, 1.0)))
+    with pytest.raises(ValueError, match="one of cpu_points makes no line"):
+        AllReduces(points=points, cpu_points=((0, 2.0),))
 
 
 @pytest.mark.parametrize(

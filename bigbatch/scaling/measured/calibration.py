@@ -1,13 +1,14 @@
 """This machine as the simulator wants it, from rounds of the calibration program. Nothing is fitted on measured steps.
 
-links.points          all-reduces while nothing else runs
-links.busy_points     the same while every rank computes
-links.horovod_points  the same by Horovod: what each takes longer than the smallest, which is taken for torch's
-control_us            the smallest all-reduce
-contention            a step without communication, both ranks at once over one alone
-stolen                what a step loses to one all-reduce beside it, as a share of that all-reduce's time alone
-copy_gb_s             a copy in memory, both ranks at once
-cycle_cost_us         what a step beside Horovod's idle cycles loses to each of them
+links.points       all-reduces while nothing else runs
+links.busy_points  the same while every rank computes
+links.cpu_points   the CPU time that each then takes
+links.horovod      the same by Horovod, its cycles and questions not counted
+control_us         the smallest all-reduce
+contention         a step without communication, both ranks at once over one alone
+jitter             by how much the slower of two ranks is behind, of steps that begin together
+copy_gb_s          a copy in memory, both ranks at once
+cycle_cost_us      the CPU time of one of Horovod's cycles that finds nothing to send
 
 Of all of these the median of rounds, as of the steps that are predicted (`Timing.median_s`). The best of each, which
 no step has all at once, would make a machine that is too fast.
@@ -15,7 +16,7 @@ no step has all at once, would make a machine that is too fast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -24,39 +25,42 @@ from typing import Any, Literal
 
 from bigbatch import launch
 from bigbatch.errors import Problem
-from bigbatch.scaling.machine import Machine, Measured
+from bigbatch.scaling import horovod
+from bigbatch.scaling.jitter import harmonic
+from bigbatch.scaling.machine import AllReduces, Jitter, Machine, Measured
 from bigbatch.scaling.measured import starts
 from bigbatch.scaling.measured.calibration_program import MODULE, Calibrated, CalibrationTask
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.profile import Layer, Profile
 
 RANKS = 2
-_CYCLE_US = 1000.0  # Horovod's default, which the program leaves as it is
 _SMALLEST_BYTES = 8
-_LEAST_SHARE = 0.03  # of a step: what a shorter all-reduce takes from it drowns in the step's own spread
+_LEAST_US = 1.0  # of an all-reduce, where a difference of two times says less
+_MOST_JITTER = 0.9
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A machine, and what one of its ranks does alone in a step of the subject."""
+    """A machine, and what one of its ranks does alone in a step of the subject: as it is, and wrapped by DDP."""
 
     machine: Machine
     profile: Profile
+    profile_in_ddp: Profile
     rounds: int
 
 
 @dataclass(frozen=True)
 class CalibrationRound:
-    """What each rank measured. `beside_cycles` is empty where Horovod is not asked for."""
+    """What each rank measured. `horovod` is empty where it is not asked for."""
 
     ranks: tuple[Calibrated, ...]
-    beside_cycles: tuple[Calibrated, ...] = ()
+    horovod: tuple[Calibrated, ...] = ()
 
 
-def once(subject: Subject, rank_batch: int, gradient_bytes: int, *, horovod: bool = False) -> CalibrationRound:
+def once(subject: Subject, rank_batch: int, gradient_bytes: int, *, with_horovod: bool = False) -> CalibrationRound:
     """One start of the program, and another one under Horovod where it is wanted."""
     ranks = _started("ddp", subject, rank_batch, gradient_bytes)
-    return CalibrationRound(ranks, _started("horovod", subject, rank_batch, gradient_bytes) if horovod else ())
+    return CalibrationRound(ranks, _started("horovod", subject, rank_batch, gradient_bytes) if with_horovod else ())
 
 
 def _started(
@@ -92,12 +96,10 @@ def sizes(gradient_bytes: int) -> list[int]:
 def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here") -> Calibration:
     """Medians over rounds and ranks."""
     ranks = [rank for one in rounds for rank in one.ranks]
-    profiles = sorted((_profile(rank.alone) for rank in ranks if rank.alone), key=lambda profile: profile.compute_us)
-    alone = profiles[len(profiles) // 2]
-    together_us = median(_together_us(one.ranks) for one in rounds)
-    beside_cycles = [_together_us(one.beside_cycles) for one in rounds if one.beside_cycles]
-    beside_cycles_us = median(beside_cycles) if beside_cycles else together_us
+    horovods = [rank for one in rounds for rank in one.horovod]
+    alone = _usual(rank.alone for rank in ranks)
     points = rising(_medians(ranks))
+    busy_points = _busy_points(ranks, points)
     machine = Machine(
         name=name,
         about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: medians of {len(rounds)} rounds",
@@ -106,22 +108,45 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
         links=Measured(
             ranks=RANKS,
             points=points,
-            busy_points=_busy_points(ranks, points),
-            horovod_points=_horovod_points(rounds, least_us=points[0][1]),
+            busy_points=busy_points,
+            cpu_points=_cpu_points(ranks),
+            horovod=_horovods(horovods, busy_points) if horovods else None,
         ),
         control_us=points[0][1],
         blocking=True,
-        contention=max(1.0, together_us / alone.compute_us),
-        stolen=_stolen(ranks, dict(points)),
+        contention=max(1.0, median(map(_contention, rounds))),
+        jitter=Jitter(
+            fraction=min(0.9, max(0.0, median(_behind(one.ranks) for one in rounds)) / (harmonic(RANKS) - 1))
+        ),
         copy_gb_s=_copy_gb_s(ranks),
-        cycle_cost_us=_CYCLE_US * max(0.0, 1 - together_us / beside_cycles_us),
     )
-    return Calibration(machine, alone, len(rounds))
+    if horovods:
+        pause_us = horovod.idle_us(horovod.Config(), machine, RANKS)
+        cost_us = pause_us * median(rank.cycles_share for rank in horovods)
+        machine = machine.model_copy(update={"cycle_cost_us": cost_us})
+    return Calibration(machine, alone, _usual(rank.alone_in_ddp for rank in ranks), len(rounds))
 
 
-def _together_us(ranks: Sequence[Calibrated]) -> float:
-    """A step ends when its slower rank does."""
-    return max(_profile(rank.together).compute_us for rank in ranks)
+def _usual(profiles: Iterable[dict[str, Any] | None]) -> Profile:
+    """The median one as a whole."""
+    found = sorted((_profile(fields) for fields in profiles if fields), key=lambda profile: profile.compute_us)
+    return found[len(found) // 2]
+
+
+def _contention(one: CalibrationRound) -> float:
+    alone_us = median(_profile(rank.alone).compute_us for rank in one.ranks if rank.alone)
+    return median(us for rank in one.ranks for us in rank.together_us) / alone_us
+
+
+def _behind(ranks: Sequence[Calibrated]) -> float:
+    """The slower rank of each step over all of them, minus 1."""
+    slower_us = map(max, zip(*(rank.together_us for rank in ranks), strict=True))
+    return median(slower_us) / median(us for rank in ranks for us in rank.together_us) - 1
+
+
+def _jitter(behind: float) -> Jitter:
+    """The exponential one whose slowest of two ranks is that much behind (see jitter.py)."""
+    return Jitter(fraction=min(_MOST_JITTER, max(0.0, behind) / (harmonic(RANKS) - 1)))
 
 
 def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
@@ -130,22 +155,22 @@ def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], 
 
 
 def _medians(ranks: Sequence[Calibrated]) -> list[tuple[float, float]]:
-    return [(size, median(us[size] for us in map(_walls, ranks))) for size in _walls(ranks[0])]
+    tables = [dict(rank.all_reduces) for rank in ranks]
+    return [(size, median(table[size] for table in tables)) for size in tables[0]]
 
 
-def _walls(rank: Calibrated) -> dict[int, float]:
-    return {size: wall_us for size, wall_us, _ in rank.all_reduces}
+def _loaded(ranks: Sequence[Calibrated], field: Literal["sent_us", "cpu_us"]) -> dict[int, float]:
+    """By size; not every round tried every size."""
+    found: dict[int, list[float]] = {}
+    for one in (one for rank in ranks for one in rank.loaded):
+        found.setdefault(one.bytes, []).append(getattr(one, field))
+    return {size: median(found[size]) for size in sorted(found)}
 
 
 def _busy_points(ranks: Sequence[Calibrated], points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """Beside computing; larger sizes, which were not tried so, by the same factor as the largest that was."""
-    sent: dict[int, list[float]] = {}
-    for rank in ranks:
-        for loaded in rank.loaded:
-            if loaded.bytes:
-                sent.setdefault(loaded.bytes, []).append(loaded.sent_us)
     alone = dict(points)
-    tried = {size: max(alone[size], median(found)) for size, found in sent.items()}
+    tried = {size: max(alone[size], us) for size, us in _loaded(ranks, "sent_us").items()}
     if not tried:
         return ()
     largest = max(tried)
@@ -153,30 +178,22 @@ def _busy_points(ranks: Sequence[Calibrated], points: Sequence[tuple[float, floa
     return rising([(size, tried.get(int(size), factor * us)) for size, us in points])
 
 
-def _horovod_points(rounds: Sequence[CalibrationRound], least_us: float) -> tuple[tuple[float, float], ...]:
-    ranks = [rank for one in rounds for rank in one.beside_cycles if rank.all_reduces]
-    if not ranks:
-        return ()
-    found = rising(_medians(ranks))
-    return tuple((size, least_us + us - found[0][1]) for size, us in found)
+def _cpu_points(ranks: Sequence[Calibrated]) -> tuple[tuple[float, float], ...]:
+    """Nothing where only one size was tried; the last line goes on for larger ones."""
+    found = rising([(size, max(0.0, us)) for size, us in _loaded(ranks, "cpu_us").items()])
+    return found if len(found) > 1 else ()
 
 
-def _stolen(ranks: Sequence[Calibrated], alone_us: dict[float, float]) -> float:
-    shares = []
-    by_size: dict[int, list[float]] = {}
-    for rank in ranks:
-        for loaded in rank.loaded:
-            by_size.setdefault(loaded.bytes, []).append(loaded.step_us)
-    idle_us = median(by_size.pop(0, [float("inf")]))
-    for size, steps_us in by_size.items():
-        if alone_us[size] > _LEAST_SHARE * idle_us:
-            shares.append((median(steps_us) - idle_us) / alone_us[size])
-    return min(1.0, max(0.0, median(shares))) if shares else 0.0
+def _horovods(ranks: Sequence[Calibrated], busy_points: Sequence[tuple[float, float]]) -> AllReduces:
+    """Beside computing as slow as torch's, which goes the same way."""
+    alone = rising([(size, max(_LEAST_US, us)) for size, us in _medians(ranks)])
+    busy = tuple((size, max(us, dict(busy_points).get(size, us))) for size, us in alone)
+    return AllReduces(points=alone, busy_points=busy, cpu_points=_cpu_points(ranks))
 
 
 def _copy_gb_s(ranks: Sequence[Calibrated]) -> float | None:
     """None: of rounds without copies."""
-    found = [1e-3 * max(_walls(rank)) / rank.copy_us for rank in ranks if rank.copy_us]
+    found = [1e-3 * rank.all_reduces[-1][0] / rank.copy_us for rank in ranks if rank.copy_us]
     return median(found) if found else None
 
 

@@ -1,9 +1,9 @@
 """What two ranks run to calibrate the simulator: `torchrun ... -m bigbatch.scaling.measured.calibration_program TASK`.
 
 Things none of which is a step that the simulator later predicts: all-reduces by size while nothing else runs; the
-model's step without communication, by one rank alone and by both at once; that step again with one all-reduce under
-way, to see what sending takes from computing where both need the same cores; copies in memory; and, in a start of its
-own, Horovod's all-reduces by size, and that step beside its cycles, which find nothing to send.
+model's step without communication, by one rank alone, as it is and wrapped by DDP, and by both at once; that step with
+one all-reduce under way, to see how long it then takes and what CPU time; copies in memory. In a start of its own,
+Horovod's all-reduces by size, alone and beside steps, and what its cycles take that find nothing to send.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -23,14 +24,17 @@ from pydantic import BaseModel
 
 from bigbatch import engines, parts, whole
 from bigbatch.engines import Engine
+from bigbatch.engines.horovod import Horovod
 from bigbatch.run import Run
 from bigbatch.scaling import timing
 from bigbatch.scaling.measured.stepper import Silent, Stepper
-from bigbatch.scaling.profile import Profile
+from bigbatch.scaling.measured.unsent import Unsent
+from bigbatch.scaling.timing import Taken
 
 MODULE = "bigbatch.scaling.measured.calibration_program"
 _REPEATS = 20
 _LOADED_REPEATS = 8
+_SEVERAL = 8
 _FEWEST_REPEATS = 6
 _SECONDS_A_SIZE = 0.4
 
@@ -47,51 +51,76 @@ class CalibrationTask(BaseModel):
 
 
 class Loaded(BaseModel):
-    """Steps with an all-reduce under way, in microseconds: medians of both. 0 bytes: nothing was sent."""
+    """An all-reduce under way while the rank takes a step, in microseconds: medians. CPU is that of other threads."""
 
     bytes: int
     sent_us: float
-    step_us: float
+    cpu_us: float
 
 
 class Calibrated(BaseModel):
     """One round, medians of one rank in microseconds. Profiles are None on ranks that waited."""
 
     rank: int
-    all_reduces: list[tuple[int, float, float]]  # bytes, wall, CPU
-    alone: dict[str, Any] | None
-    together: dict[str, Any]
+    all_reduces: list[tuple[int, float]]  # bytes, wall
     loaded: list[Loaded]
+    alone: dict[str, Any] | None = None
+    alone_in_ddp: dict[str, Any] | None = None  # with DDP's hooks and buckets, which are not sent
+    together_us: list[float] = []  # steps that both ranks began at once
     copy_us: float = 0.0  # as many bytes as the largest all-reduce, from one place in memory to another
+    cycles_share: float = 0.0  # of a core, taken by Horovod's cycles beside steps
 
 
 def calibrated(task: CalibrationTask) -> None:
-    group = engines.start(parts.configure("engines", task.engine))
+    # no fusion: each tensor is an all-reduce of its own
+    options = {"name": "horovod", "fusion_mb": 0} if task.engine == "horovod" else {"name": "ddp"}
+    group = engines.start(parts.configure("engines", options))
     try:
         torch.set_num_threads(1)
-        found = _beside_cycles(task, group) if task.engine == "horovod" else _measured(task, group)
+        found = _horovods(task, group) if task.engine == "horovod" else _torchs(task, group)
         whole.write_text(Path(task.folder) / f"{task.engine}-{group.rank}.json", found.model_dump_json())
         group.sum(torch.zeros(1))
     finally:
         group.stop()
 
 
-def _measured(task: CalibrationTask, group: Engine) -> Calibrated:
-    table = [_all_reduce_us(size, group) for size in task.bytes]
-    stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
-    alone = _profile(task, stepper, "alone") if group.rank == 0 else None
-    _meet()
-    together = _profile(task, stepper, "together")
-    fitting = [size for size, wall_us, _ in table if wall_us < together.compute_us / 2]
-    loaded = _loaded(stepper, [0, *group.broadcast(fitting)])  # ranks send the same
+def _torchs(task: CalibrationTask, group: Engine) -> Calibrated:
+    table = [(size, _all_reduce_us(size, group)) for size in task.bytes]
+    plain = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
+    in_ddp = Stepper(Run(**task.run), Unsent(group.ranks, group.rank))
+    alone, alone_in_ddp, together = _steps_in_turn(group, plain, in_ddp)
+    fitting = [size for size, us in table if us < median(together) / 2]  # over before a step is
+    fitting = group.broadcast(fitting)  # ranks send the same
+
+    def profile(stepper: Stepper, steps: list[Taken]) -> dict[str, Any] | None:
+        if not steps:
+            return None
+        return asdict(timing.profile(task.model, task.rank_batch, stepper, steps, "timed on one thread"))
+
     return Calibrated(
         rank=group.rank,
         all_reduces=table,
-        alone=None if alone is None else asdict(alone),
-        together=asdict(together),
-        loaded=loaded,
+        loaded=_beside_steps(plain, fitting),
+        alone=profile(plain, alone),
+        alone_in_ddp=profile(in_ddp, alone_in_ddp),
+        together_us=together,
         copy_us=_copy_us(task.bytes[-1]),
     )
+
+
+def _steps_in_turn(group: Engine, plain: Stepper, in_ddp: Stepper) -> tuple[list[Taken], list[Taken], list[float]]:
+    """By rank 0 alone, the same in DDP, and by both at once: in turn, so that what disturbs disturbs all of them."""
+    alone, alone_in_ddp, together = [], [], []
+    for stepper in (plain, in_ddp):  # all ranks: DDP's buckets are agreed on after its first step
+        timing.taken(stepper, 1)
+    for _ in range(_REPEATS):
+        if group.rank == 0:
+            alone.append(timing.timed_step(plain))
+            alone_in_ddp.append(timing.timed_step(in_ddp))
+        _meet()
+        together.append(timing.timed_step(plain).step_us)
+        _meet()
+    return alone, alone_in_ddp, together
 
 
 def _copy_us(size_bytes: int) -> float:
@@ -105,68 +134,111 @@ def _copy_us(size_bytes: int) -> float:
     return median(times)
 
 
-def _beside_cycles(task: CalibrationTask, group: Engine) -> Calibrated:
-    stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
-    group.sum(torch.zeros(1))
-    table = [_all_reduce_us(size, group) for size in task.bytes]  # each with a wait for its cycle, and a question
-    together = _profile(task, stepper, "beside Horovod's cycles")
-    return Calibrated(rank=group.rank, all_reduces=table, alone=None, together=asdict(together), loaded=[])
-
-
-def _profile(task: CalibrationTask, stepper: Stepper, how: str) -> Profile:
-    steps = timing.taken(stepper, _REPEATS)
-    return timing.profile(task.model, task.rank_batch, stepper, steps, f"timed on one thread, {how}")
-
-
-def _all_reduce_us(size_bytes: int, group: Engine) -> tuple[int, float, float]:
-    """The median of several, in wall and in CPU time of this rank's threads."""
+def _all_reduce_us(size_bytes: int, group: Engine) -> float:
     numbers = torch.zeros(max(1, size_bytes // 4))
-    walls, cpus = [], []
-    started = time.perf_counter()
+    return _median_us(lambda: group.sum(numbers), group)
+
+
+def _median_us(sends: Callable[[], Any], group: Engine) -> float:
+    times = []
+    began = time.perf_counter()
     for number in range(1 + _REPEATS):
-        late = time.perf_counter() - started > _SECONDS_A_SIZE and number > _FEWEST_REPEATS
+        late = time.perf_counter() - began > _SECONDS_A_SIZE and number > _FEWEST_REPEATS
         flag = torch.tensor([float(late)])
         group.sum(flag)  # ranks stop together, and begin each together
         if flag.item():
             break
-        wall, cpu = time.perf_counter(), time.process_time()
-        group.sum(numbers)
-        walls.append(1e6 * (time.perf_counter() - wall))
-        cpus.append(1e6 * (time.process_time() - cpu))
-    return size_bytes, median(walls), median(cpus)
+        started = time.perf_counter()
+        sends()
+        times.append(1e6 * (time.perf_counter() - started))
+    return median(times)
 
 
-def _loaded(stepper: Stepper, sizes: Sequence[int]) -> list[Loaded]:
-    """Sizes in turn, so that what disturbs for a while disturbs all of them alike; the first is 0."""
+def _beside_steps(stepper: Stepper, sizes: Sequence[int]) -> list[Loaded]:
+    """Sizes in turn, so that what disturbs for a while disturbs all of them alike."""
     numbers = {size: torch.zeros(max(1, size // 4)) for size in sizes}
     times: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
     for _ in range(_LOADED_REPEATS):
         for size in sizes:
             _meet()
-            times[size].append(_step_beside(stepper, numbers[size] if size else None))
+            times[size].append(_beside_a_step(stepper, numbers[size]))
     return [
         Loaded(
             bytes=size,
             sent_us=median(sent_us for sent_us, _ in times[size]),
-            step_us=median(step_us for _, step_us in times[size]),
+            cpu_us=median(cpu_us for _, cpu_us in times[size]),
         )
         for size in sizes
     ]
 
 
-def _step_beside(stepper: Stepper, numbers: torch.Tensor | None) -> tuple[float, float]:
-    """A step that begins with an all-reduce: when that, and when the step was over."""
+def _beside_a_step(stepper: Stepper, numbers: torch.Tensor) -> tuple[float, float]:
+    """A step that begins with an all-reduce: when that was over, and what other threads worked."""
     ended: list[float] = []
-    started = time.perf_counter()
-    work = None if numbers is None else dist.all_reduce(numbers, async_op=True)
-    if work is not None:
-        work.get_future().add_done_callback(lambda _: ended.append(time.perf_counter()))
+    cpu_us, started = _others_cpu_us(), time.perf_counter()
+    work = dist.all_reduce(numbers, async_op=True)
+    assert work is not None
+    work.get_future().add_done_callback(lambda _: ended.append(time.perf_counter()))
     stepper.step()
-    step_us = 1e6 * (time.perf_counter() - started)
-    if work is not None:
-        work.wait()
+    work.wait()
     sent = ended[0] if ended else time.perf_counter()
-    return 1e6 * (sent - started), step_us
+    return 1e6 * (sent - started), _others_cpu_us() - cpu_us
+
+
+def _others_cpu_us() -> float:
+    """CPU time of all threads of this process but this one."""
+    return 1e6 * (time.process_time() - time.thread_time())
+
+
+def _horovods(task: CalibrationTask, group: Engine) -> Calibrated:
+    assert isinstance(group, Horovod)
+    stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
+    timing.taken(stepper, 1)
+    table = [(size, _one_of_several_us(size, group)) for size in task.bytes]
+    step_us, _ = _beside_several(stepper, group, 0, 0)
+    at_once = {size: max(1, min(_SEVERAL, int(step_us / 2 / max(1.0, us)))) for size, us in table if us < step_us / 2}
+    at_once = group.broadcast(at_once)  # ranks send the same
+    times: dict[int, list[tuple[float, float]]] = {}
+    for _ in range(_LOADED_REPEATS):
+        for size, count in {0: 0, **at_once}.items():
+            group.sum(torch.zeros(1))
+            times.setdefault(size, []).append(_beside_several(stepper, group, size, count))
+    share = median(cpu_us / wall_us for wall_us, cpu_us in times[0])
+    loaded = [
+        Loaded(bytes=size, sent_us=0.0, cpu_us=median((cpu - share * wall) / count for wall, cpu in times[size]))
+        for size, count in at_once.items()
+    ]
+    return Calibrated(rank=group.rank, all_reduces=table, loaded=loaded, cycles_share=share)
+
+
+def _one_of_several_us(size_bytes: int, group: Horovod) -> float:
+    """What each one more of the same cycle takes: the first one waits for the cycle, and for what ranks agree on."""
+    one_us, several_us = (
+        _median_us(partial(_summed, _sent(group, size_bytes, count), group), group) for count in (1, _SEVERAL)
+    )
+    return max(0.0, several_us - one_us) / (_SEVERAL - 1)
+
+
+def _beside_several(stepper: Stepper, group: Horovod, size_bytes: int, count: int) -> tuple[float, float]:
+    """Wall time and other threads' CPU time of a step with some all-reduces under way: one alone drowns in cycles."""
+    send = _sent(group, size_bytes, count)
+    cpu_us, started = _others_cpu_us(), time.perf_counter()
+    handles = send()
+    stepper.step()
+    for handle in handles:
+        group.hvd.synchronize(handle)
+    return 1e6 * (time.perf_counter() - started), _others_cpu_us() - cpu_us
+
+
+def _sent(group: Horovod, size_bytes: int, count: int) -> Callable[[], list[int]]:
+    """Sends so many tensors, by names that come again, so that Horovod's cache knows them."""
+    rows = list(enumerate(torch.zeros(count, max(1, size_bytes // 4))))
+    return lambda: [group.hvd.allreduce_async_(row, name=f"{size_bytes}.{place}") for place, row in rows]
+
+
+def _summed(send: Callable[[], list[int]], group: Horovod) -> None:
+    for handle in send():
+        group.hvd.synchronize(handle)
 
 
 def _meet() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from bigbatch.scaling.measured import calibration, rounds
@@ -24,6 +24,7 @@ class Measurement:
     cores: int
     traced: dict[Case, Round] = field(default_factory=dict)
     calibration: Calibration | None = None
+    stopped: bool = False  # by Ctrl-C, before all rounds that were asked for
 
     @cached_property
     def timings(self) -> dict[Case, Timing]:
@@ -49,27 +50,38 @@ class Measurement:
 def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool, trace: bool = True) -> Measurement:
     """Calibration, where it is wanted and ranks are on this machine, takes its turn in every round.
 
-    `trace`: one more start for each case of Horovod, for what its timeline tells.
+    `trace`: one more start for each case of Horovod, for what its timeline tells. Ctrl-C ends the measurement with the
+    rounds that are complete; before the first one is, it ends everything.
     """
     calibrated: list[calibration.CalibrationRound] = []
-    horovod = any(case.engine == "horovod" for case in asked.cases)
+    complete: list[list[Round]] = []
+    traced: dict[Case, Round] = {}
+    with_horovod = any(case.engine == "horovod" for case in asked.cases)
     wanted = calibrate and not asked.hosts and calibration.RANKS in asked.ranks
 
     def each_round(number: int) -> None:
         if wanted:
             said(f"round {number + 1} of {asked.plan.rounds}: calibration")
-            calibrated.append(calibration.once(asked.subject, asked.rank_batch, asked.gradient_bytes, horovod=horovod))
+            subject, batch = asked.subject, asked.rank_batch
+            calibrated.append(calibration.once(subject, batch, asked.gradient_bytes, with_horovod=with_horovod))
 
-    found = rounds.measure(asked.subject, asked.cases, asked.plan, asked.hosts, said, each_round)
-    traced = {
-        case: rounds.once(asked.subject, case, asked.plan.rounds, asked.plan, traced=True)
-        for case in asked.cases
-        if trace and case.engine == "horovod" and not case.settings
-    }
+    stopped = False
+    try:
+        for found in rounds.measure(asked.subject, asked.cases, asked.plan, asked.hosts, said, each_round):
+            complete.append(found)
+        for case in asked.cases:
+            if trace and case.engine == "horovod" and not case.settings:
+                traced[case] = rounds.once(asked.subject, case, asked.plan.rounds, asked.plan, traced=True)
+    except KeyboardInterrupt:
+        if not complete:
+            raise
+        stopped = True
+        said(f"interrupted: what follows is of the {len(complete)} complete of {asked.plan.rounds} rounds")
     return Measurement(
-        asked=asked,
-        rounds=tuple(found),
+        asked=replace(asked, plan=replace(asked.plan, rounds=len(complete))),
+        rounds=tuple(one for found in complete for one in found),
         cores=os.cpu_count() or 1,
         traced=traced,
-        calibration=calibration.calibration(calibrated) if calibrated else None,
+        calibration=calibration.calibration(calibrated[: len(complete)]) if calibrated else None,
+        stopped=stopped,
     )

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bigbatch.engines.ddp import own_bucket_mb
 from bigbatch.scaling.curve import ENGINES, Setting, configured
 from bigbatch.scaling.measured.calibration import RANKS, Calibration
-from bigbatch.scaling.measured.cases import MIB, Case, Subject
+from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.timings import Timing
 
 WITHIN = 0.25
@@ -43,7 +44,10 @@ def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calib
 def setting(case: Case, subject: Subject, calibration: Calibration) -> Setting:
     options = dict(subject.run(case).engine)
     config = configured(case.engine, simulated_options(case.engine, options, calibration.profile.gradient_bytes))
-    return Setting(calibration.profile, case.engine, config, calibration.machine)
+    if case.engine == "horovod":
+        return Setting(calibration.profile, "horovod", config, calibration.machine)
+    copied = calibration.machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
+    return Setting(calibration.profile_in_ddp, case.engine, config, copied)
 
 
 def simulated_options(engine: str, options: Mapping[str, Any], gradient_bytes: int) -> dict[str, Any]:
@@ -51,9 +55,9 @@ def simulated_options(engine: str, options: Mapping[str, Any], gradient_bytes: i
     if engine == "horovod":
         return {
             "cycle_ms": max(options["cycle_ms"], 1e-3),
-            "fusion_mib": options["fusion_mb"],
+            "fusion_mb": options["fusion_mb"],
             "cache_capacity": options["cache_capacity"],
         }
-    # engines/ddp.py's choice where none is set; a cap of one's own holds for torch's first bucket too
-    bucket_mib = options["bucket_mb"] or min(25.0, max(gradient_bytes / MIB / 4, 0.05))
-    return {"bucket_mib": bucket_mib, "first_bucket_mib": bucket_mib}
+    bucket_mb = options["bucket_mb"] or own_bucket_mb(gradient_bytes)
+    # a cap of one's own holds for torch's first bucket too
+    return {"bucket_mb": bucket_mb, "first_bucket_mb": bucket_mb}

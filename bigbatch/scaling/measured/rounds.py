@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,16 +41,16 @@ def measure(
     hosts: Sequence[str] = (),
     said: Callable[[str], None] = lambda _: None,
     each_round: Callable[[int], None] = lambda _: None,
-) -> list[Round]:
-    """All rounds of all cases. `each_round` may measure something else in turn with them."""
-    found = []
+) -> Iterator[list[Round]]:
+    """Round by round, all cases. `each_round` may measure something else in turn with them."""
     for number in range(plan.rounds):
         each_round(number)
+        found = []
         for case in rotated(cases, number):
             one = once(subject, case, number, plan, hosts)
             said(f"round {number + 1} of {plan.rounds}: {case.label}: {1e3 * one.wall_s:.1f} ms a step")
             found.append(one)
-    return found
+        yield found
 
 
 def once(

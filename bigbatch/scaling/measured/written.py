@@ -85,8 +85,8 @@ def _validation(page: Page, found: Measurement) -> None:
     page.heading("This machine, calibrated")
     page.text(
         f"contention {machine.contention:.3f} (a step without communication, {machine.ranks} ranks at once over one "
-        f"alone), stolen {machine.stolen:.2f} (the share of an all-reduce's time that computing beside it loses), "
-        f"smallest all-reduce {machine.control_us:.0f} µs. None of it is fitted on the steps above."
+        f"alone), jitter {machine.jitter.fraction:.3f} (how unlike ranks are that begin a step together), smallest "
+        f"all-reduce {machine.control_us:.0f} µs. None of it is fitted on the steps above."
     )
     page.code(machine.model_dump_json(indent=2))
 
