@@ -2,9 +2,10 @@
 
     python benchmarks/scaling.py [--rounds 3] [--steps 20] [--models mlp,cnn] [--out results/scaling]
 
-For each model: this machine is calibrated (all-reduces, a step without communication, what sending takes from
-computing; none of it a step that is predicted), and DDP with several bucket caps and Horovod with several cycles and
-fusion buffers take real steps, all in turn. Writes measured.md and measured.csv, and machine.json of the first model.
+For each model: this machine is calibrated (all-reduces after steps and beside them, steps without communication; none
+of it a step that is predicted), and DDP with several bucket caps and Horovod with several cycles and fusion buffers
+take real steps, all in turn. A simulation starts from steps without communication that the same processes take.
+Writes measured.md and measured.csv, and machine.json of the first model.
 On an idle machine a round of one model takes a minute or two; what others do meanwhile is written beside every row.
 """
 
@@ -133,8 +134,9 @@ def _markdown(found: list[Measurement], rows: list[list[Any]], holds: int) -> st
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, {origin['hardware']['cpu']}, {os.cpu_count()} cores.",
         "",
         f"Measured: {plan.rounds} rounds, each the median of {plan.timed_steps} steps, one thread a rank, gloo over "
-        "loopback; errors are against the median of rounds. Simulated: from this machine's calibration, none of which "
-        "is a step that is predicted. "
+        "loopback; errors are against the median of rounds. Simulated: all-reduces from this machine's calibration, "
+        "computing from steps of the same processes in which nothing is sent (the same step takes up to a fifth longer "
+        "in the next process here); nothing is fitted on the steps that are predicted. "
         f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%}.",
         "",
         "| " + " | ".join(COLUMNS) + " |",

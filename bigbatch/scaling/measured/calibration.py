@@ -1,6 +1,6 @@
 """This machine as the simulator wants it, from rounds of the calibration program. Nothing is fitted on measured steps.
 
-links.points       all-reduces while nothing else runs
+links.points       all-reduces while no rank computes, from when the last one has come
 links.busy_points  the same while every rank computes
 links.cpu_points   the CPU time that each then takes
 links.horovod      the same by Horovod, its cycles and questions not counted
@@ -98,7 +98,7 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
     ranks = [rank for one in rounds for rank in one.ranks]
     horovods = [rank for one in rounds for rank in one.horovod]
     alone = _usual(rank.alone for rank in ranks)
-    points = rising(_medians(ranks))
+    points = rising(_all_reduces(one.ranks for one in rounds))
     busy_points = _busy_points(ranks, points)
     machine = Machine(
         name=name,
@@ -110,7 +110,7 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
             points=points,
             busy_points=busy_points,
             cpu_points=_cpu_points(ranks),
-            horovod=_horovods(horovods, busy_points) if horovods else None,
+            horovod=_horovods([one.horovod for one in rounds if one.horovod], busy_points),
         ),
         control_us=points[0][1],
         blocking=True,
@@ -144,7 +144,7 @@ def _behind(ranks: Sequence[Calibrated]) -> float:
     return median(slower_us) / median(us for rank in ranks for us in rank.together_us) - 1
 
 
-def _jitter(behind: float) -> Jitter:
+def jitter_of(behind: float) -> Jitter:
     """The exponential one whose slowest of two ranks is that much behind (see jitter.py)."""
     return Jitter(fraction=min(_MOST_JITTER, max(0.0, behind) / (harmonic(RANKS) - 1)))
 
@@ -154,9 +154,14 @@ def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], 
     return tuple((size, min(us for _, us in points[index:])) for index, (size, _) in enumerate(points))
 
 
-def _medians(ranks: Sequence[Calibrated]) -> list[tuple[float, float]]:
-    tables = [dict(rank.all_reduces) for rank in ranks]
-    return [(size, median(table[size] for table in tables)) for size in tables[0]]
+def _all_reduces(rounds: Iterable[Sequence[Calibrated]]) -> list[tuple[float, float]]:
+    """By size. The rank that comes last does not wait for another: its time is that of the all-reduce."""
+    found: dict[int, list[float]] = {}
+    for ranks in rounds:
+        for size in ranks[0].all_reduces:
+            of_last_us = map(min, zip(*(rank.all_reduces[size] for rank in ranks), strict=True))
+            found.setdefault(size, []).append(median(of_last_us))
+    return [(size, median(found[size])) for size in sorted(found)]
 
 
 def _loaded(ranks: Sequence[Calibrated], field: Literal["sent_us", "cpu_us"]) -> dict[int, float]:
@@ -184,16 +189,18 @@ def _cpu_points(ranks: Sequence[Calibrated]) -> tuple[tuple[float, float], ...]:
     return found if len(found) > 1 else ()
 
 
-def _horovods(ranks: Sequence[Calibrated], busy_points: Sequence[tuple[float, float]]) -> AllReduces:
+def _horovods(rounds: Sequence[Sequence[Calibrated]], busy_points: Sequence[tuple[float, float]]) -> AllReduces | None:
     """Beside computing as slow as torch's, which goes the same way."""
-    alone = rising([(size, max(_LEAST_US, us)) for size, us in _medians(ranks)])
+    if not rounds:
+        return None
+    alone = rising([(size, max(_LEAST_US, us)) for size, us in _all_reduces(rounds)])
     busy = tuple((size, max(us, dict(busy_points).get(size, us))) for size, us in alone)
-    return AllReduces(points=alone, busy_points=busy, cpu_points=_cpu_points(ranks))
+    return AllReduces(points=alone, busy_points=busy, cpu_points=_cpu_points([rank for one in rounds for rank in one]))
 
 
 def _copy_gb_s(ranks: Sequence[Calibrated]) -> float | None:
     """None: of rounds without copies."""
-    found = [1e-3 * rank.all_reduces[-1][0] / rank.copy_us for rank in ranks if rank.copy_us]
+    found = [1e-3 * max(rank.all_reduces) / rank.copy_us for rank in ranks if rank.copy_us]
     return median(found) if found else None
 
 

@@ -1,9 +1,9 @@
 """What two ranks run to calibrate the simulator: `torchrun ... -m bigbatch.scaling.measured.calibration_program TASK`.
 
-Things none of which is a step that the simulator later predicts: all-reduces by size while nothing else runs; the
-model's step without communication, by one rank alone, as it is and wrapped by DDP, and by both at once; that step with
-one all-reduce under way, to see how long it then takes and what CPU time; copies in memory. In a start of its own,
-Horovod's all-reduces by size, alone and beside steps, and what its cycles take that find nothing to send.
+Things none of which is a step that the simulator later predicts: the model's step without communication, by one rank
+alone, as it is and wrapped by DDP, and by both at once; all-reduces by size, after such steps, when nothing computes
+but nothing is warm from the one before either; the same beside steps, to see how long they then take and what CPU time;
+copies in memory. In a start of its own, Horovod's all-reduces, and what its cycles take that find nothing to send.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -23,7 +22,7 @@ import torch.distributed as dist
 from pydantic import BaseModel
 
 from bigbatch import engines, parts, whole
-from bigbatch.engines import Engine
+from bigbatch.engines import Engine, ddp
 from bigbatch.engines.horovod import Horovod
 from bigbatch.run import Run
 from bigbatch.scaling import timing
@@ -33,7 +32,7 @@ from bigbatch.scaling.timing import Taken
 
 MODULE = "bigbatch.scaling.measured.calibration_program"
 _REPEATS = 20
-_LOADED_REPEATS = 8
+_SENT_REPEATS = 8
 _SEVERAL = 8
 _FEWEST_REPEATS = 6
 _SECONDS_A_SIZE = 0.4
@@ -51,18 +50,18 @@ class CalibrationTask(BaseModel):
 
 
 class Loaded(BaseModel):
-    """An all-reduce under way while the rank takes a step, in microseconds: medians. CPU is that of other threads."""
+    """An all-reduce while the rank has other work, in microseconds: medians. CPU is that of other threads."""
 
     bytes: int
-    sent_us: float
+    sent_us: float | None = None  # as a whole; of Horovod's it is not known
     cpu_us: float
 
 
 class Calibrated(BaseModel):
-    """One round, medians of one rank in microseconds. Profiles are None on ranks that waited."""
+    """One round of one rank, in microseconds. Profiles are None on ranks that waited."""
 
     rank: int
-    all_reduces: list[tuple[int, float]]  # bytes, wall
+    all_reduces: dict[int, list[float]]  # by bytes: each time that it was done, on all ranks at once
     loaded: list[Loaded]
     alone: dict[str, Any] | None = None
     alone_in_ddp: dict[str, Any] | None = None  # with DDP's hooks and buckets, which are not sent
@@ -85,11 +84,11 @@ def calibrated(task: CalibrationTask) -> None:
 
 
 def _torchs(task: CalibrationTask, group: Engine) -> Calibrated:
-    table = [(size, _all_reduce_us(size, group)) for size in task.bytes]
     plain = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
-    in_ddp = Stepper(Run(**task.run), Unsent(group.ranks, group.rank))
+    in_ddp = Stepper(Run(**task.run), Unsent(group.ranks, group.rank, ddp.Config(name="ddp")))
     alone, alone_in_ddp, together = _steps_in_turn(group, plain, in_ddp)
-    fitting = [size for size, us in table if us < median(together) / 2]  # over before a step is
+    table = _after_steps(plain, task.bytes)
+    fitting = [size for size, times in table.items() if median(times) < median(together) / 2]  # over before a step is
     fitting = group.broadcast(fitting)  # ranks send the same
 
     def profile(stepper: Stepper, steps: list[Taken]) -> dict[str, Any] | None:
@@ -134,31 +133,23 @@ def _copy_us(size_bytes: int) -> float:
     return median(times)
 
 
-def _all_reduce_us(size_bytes: int, group: Engine) -> float:
-    numbers = torch.zeros(max(1, size_bytes // 4))
-    return _median_us(lambda: group.sum(numbers), group)
-
-
-def _median_us(sends: Callable[[], Any], group: Engine) -> float:
-    times = []
-    began = time.perf_counter()
-    for number in range(1 + _REPEATS):
-        late = time.perf_counter() - began > _SECONDS_A_SIZE and number > _FEWEST_REPEATS
-        flag = torch.tensor([float(late)])
-        group.sum(flag)  # ranks stop together, and begin each together
-        if flag.item():
-            break
-        started = time.perf_counter()
-        sends()
-        times.append(1e6 * (time.perf_counter() - started))
-    return median(times)
+def _after_steps(stepper: Stepper, sizes: Sequence[int]) -> dict[int, list[float]]:
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    for _ in range(_SENT_REPEATS):
+        for size in sizes:
+            numbers = torch.zeros(max(1, size // 4))
+            stepper.step()
+            started = time.perf_counter()
+            dist.all_reduce(numbers)
+            times[size].append(1e6 * (time.perf_counter() - started))
+    return times
 
 
 def _beside_steps(stepper: Stepper, sizes: Sequence[int]) -> list[Loaded]:
     """Sizes in turn, so that what disturbs for a while disturbs all of them alike."""
     numbers = {size: torch.zeros(max(1, size // 4)) for size in sizes}
     times: dict[int, list[tuple[float, float]]] = {size: [] for size in sizes}
-    for _ in range(_LOADED_REPEATS):
+    for _ in range(_SENT_REPEATS):
         for size in sizes:
             _meet()
             times[size].append(_beside_a_step(stepper, numbers[size]))
@@ -194,51 +185,47 @@ def _horovods(task: CalibrationTask, group: Engine) -> Calibrated:
     assert isinstance(group, Horovod)
     stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
     timing.taken(stepper, 1)
-    table = [(size, _one_of_several_us(size, group)) for size in task.bytes]
-    step_us, _ = _beside_several(stepper, group, 0, 0)
-    at_once = {size: max(1, min(_SEVERAL, int(step_us / 2 / max(1.0, us)))) for size, us in table if us < step_us / 2}
-    at_once = group.broadcast(at_once)  # ranks send the same
-    times: dict[int, list[tuple[float, float]]] = {}
-    for _ in range(_LOADED_REPEATS):
-        for size, count in {0: 0, **at_once}.items():
-            group.sum(torch.zeros(1))
-            times.setdefault(size, []).append(_beside_several(stepper, group, size, count))
-    share = median(cpu_us / wall_us for wall_us, cpu_us in times[0])
-    loaded = [
-        Loaded(bytes=size, sent_us=0.0, cpu_us=median((cpu - share * wall) / count for wall, cpu in times[size]))
-        for size, count in at_once.items()
-    ]
-    return Calibrated(rank=group.rank, all_reduces=table, loaded=loaded, cycles_share=share)
-
-
-def _one_of_several_us(size_bytes: int, group: Horovod) -> float:
-    """What each one more of the same cycle takes: the first one waits for the cycle, and for what ranks agree on."""
-    one_us, several_us = (
-        _median_us(partial(_summed, _sent(group, size_bytes, count), group), group) for count in (1, _SEVERAL)
+    shares = []
+    for _ in range(_REPEATS):
+        cpu_us, started = _others_cpu_us(), time.perf_counter()
+        stepper.step()
+        shares.append((_others_cpu_us() - cpu_us) / (1e6 * (time.perf_counter() - started)))
+    several = {size: _one_of_several(size, group) for size in task.bytes}
+    return Calibrated(
+        rank=group.rank,
+        all_reduces={size: [wall_us] for size, (wall_us, _) in several.items()},
+        loaded=[Loaded(bytes=size, cpu_us=cpu_us) for size, (_, cpu_us) in several.items()],
+        cycles_share=median(shares),
     )
-    return max(0.0, several_us - one_us) / (_SEVERAL - 1)
 
 
-def _beside_several(stepper: Stepper, group: Horovod, size_bytes: int, count: int) -> tuple[float, float]:
-    """Wall time and other threads' CPU time of a step with some all-reduces under way: one alone drowns in cycles."""
-    send = _sent(group, size_bytes, count)
-    cpu_us, started = _others_cpu_us(), time.perf_counter()
-    handles = send()
-    stepper.step()
-    for handle in handles:
-        group.hvd.synchronize(handle)
-    return 1e6 * (time.perf_counter() - started), _others_cpu_us() - cpu_us
+def _one_of_several(size_bytes: int, group: Horovod) -> tuple[float, float]:
+    """Wall and CPU time of each one more in the same cycle: the first waits for the cycle, and for what ranks agree on.
+
+    Horovod has this thread wait at work, so that the other threads have to share the core as beside a step.
+    """
+    (one_us, one_cpu_us), (several_us, several_cpu_us) = (_sent(size_bytes, count, group) for count in (1, _SEVERAL))
+    return max(0.0, several_us - one_us) / (_SEVERAL - 1), max(0.0, several_cpu_us - one_cpu_us) / (_SEVERAL - 1)
 
 
-def _sent(group: Horovod, size_bytes: int, count: int) -> Callable[[], list[int]]:
-    """Sends so many tensors, by names that come again, so that Horovod's cache knows them."""
+def _sent(size_bytes: int, count: int, group: Horovod) -> tuple[float, float]:
+    """Medians of wall time and other threads' CPU time to send so many tensors at once."""
     rows = list(enumerate(torch.zeros(count, max(1, size_bytes // 4))))
-    return lambda: [group.hvd.allreduce_async_(row, name=f"{size_bytes}.{place}") for place, row in rows]
-
-
-def _summed(send: Callable[[], list[int]], group: Horovod) -> None:
-    for handle in send():
-        group.hvd.synchronize(handle)
+    walls, cpus = [], []
+    began = time.perf_counter()
+    for number in range(1 + _REPEATS):
+        late = time.perf_counter() - began > _SECONDS_A_SIZE and number > _FEWEST_REPEATS
+        flag = torch.tensor([float(late)])
+        group.sum(flag)  # ranks stop together, and begin each together
+        if flag.item():
+            break
+        cpu_us, started = _others_cpu_us(), time.perf_counter()
+        # by names that come again, so that Horovod's cache knows them
+        for handle in [group.hvd.allreduce_async_(row, name=f"{size_bytes}.{place}") for place, row in rows]:
+            group.hvd.synchronize(handle)
+        walls.append(1e6 * (time.perf_counter() - started))
+        cpus.append(_others_cpu_us() - cpu_us)
+    return median(walls), median(cpus)
 
 
 def _meet() -> None:

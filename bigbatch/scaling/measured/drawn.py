@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from bigbatch.figures import COLOURS, Chart
-from bigbatch.scaling.curve import ENGINES
 from bigbatch.scaling.measured.measurement import Measurement
-from bigbatch.scaling.measured.predicted import setting
 
 _UNITS = {"bucket_mb": "bucket cap, MiB", "cycle_ms": "cycle, ms", "fusion_mb": "fusion buffer, MiB"}
 
@@ -23,13 +21,12 @@ def efficiency(found: Measurement, scale: str) -> Chart | None:
     for name, points in curves.items():
         xs, ys = zip(*points, strict=True)
         chart.line(name, xs, ys)
+    simulated = {one.case: one.simulated_s for one in found.predicted}
     for one in found.efficiencies:
         case = one.comparison.ranks
-        if found.calibration and one.comparison.scaling == "weak" and case.engine in ENGINES and one.value is not None:
-            simulated = setting(case, found.asked.subject, found.calibration)
-            chart.line(
-                f"{case.engine}, weak, simulated", [1, case.ranks], [1.0, simulated.efficiency(case.ranks)], dashed=True
-            )
+        if one.comparison.scaling == "weak" and case in simulated and one.value is not None:
+            value = one.alone.median_s / simulated[case]
+            chart.line(f"{case.engine}, weak, simulated", [1, case.ranks], [1.0, value], dashed=True)
     chart.axes.set_ylim(0, 1.1)
     return chart
 

@@ -14,6 +14,8 @@ from bigbatch.scaling.measured.cases import Case
 from bigbatch.scaling.measured.predicted import Predicted, predicted
 from bigbatch.scaling.measured.timings import Efficiency, Round, Timing, efficiency, timings
 
+_SILENT_STEPS = 12
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -58,6 +60,7 @@ def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool, trace
     traced: dict[Case, Round] = {}
     with_horovod = any(case.engine == "horovod" for case in asked.cases)
     wanted = calibrate and not asked.hosts and calibration.RANKS in asked.ranks
+    plan = replace(asked.plan, silent_steps=_SILENT_STEPS if wanted else 0)
 
     def each_round(number: int) -> None:
         if wanted:
@@ -67,7 +70,7 @@ def measure(asked: Asked, said: Callable[[str], None], *, calibrate: bool, trace
 
     stopped = False
     try:
-        for found in rounds.measure(asked.subject, asked.cases, asked.plan, asked.hosts, said, each_round):
+        for found in rounds.measure(asked.subject, asked.cases, plan, asked.hosts, said, each_round):
             complete.append(found)
         for case in asked.cases:
             if trace and case.engine == "horovod" and not case.settings:

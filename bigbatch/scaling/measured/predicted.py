@@ -1,23 +1,28 @@
-"""The simulator's step beside the measured one, for every case that the calibration speaks of."""
+"""The simulator's step beside the measured one, for every case that the calibration speaks of.
+
+A simulation starts from what one rank computes in a step. That is timed in the same start as the steps that are
+predicted, in steps in which nothing is sent: on many a machine the next process takes a fifth longer for the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from bigbatch.engines.ddp import own_bucket_mb
 from bigbatch.scaling.curve import ENGINES, Setting, configured
-from bigbatch.scaling.measured.calibration import RANKS, Calibration
+from bigbatch.scaling.measured.calibration import RANKS, Calibration, jitter_of
 from bigbatch.scaling.measured.cases import Case, Subject
-from bigbatch.scaling.measured.timings import Timing
+from bigbatch.scaling.measured.timings import Round, Timing
 
 WITHIN = 0.25
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """`error` is simulated over measured, the median of rounds, minus 1."""
+    """Medians of rounds; `error` is simulated over measured, minus 1."""
 
     case: Case
     measured_s: float
@@ -33,21 +38,32 @@ class Predicted:
 
 
 def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calibration) -> list[Predicted]:
-    profile = calibration.profile
+    rank_batch = calibration.profile.rank_batch
     return [
-        Predicted(case, timing.median_s, 1e-6 * setting(case, subject, calibration).step_us(RANKS))
+        Predicted(
+            case,
+            timing.median_s,
+            median(1e-6 * setting(one, subject, calibration).step_us(RANKS) for one in timing.rounds),
+        )
         for case, timing in found.items()
-        if case.engine in ENGINES and case.ranks == RANKS and case.rank_batch == profile.rank_batch
+        if case.engine in ENGINES and case.ranks == RANKS and case.rank_batch == rank_batch
     ]
 
 
-def setting(case: Case, subject: Subject, calibration: Calibration) -> Setting:
+def setting(one: Round, subject: Subject, calibration: Calibration) -> Setting:
+    """The simulation of one start's steps."""
+    case, machine = one.case, calibration.machine
     options = dict(subject.run(case).engine)
     config = configured(case.engine, simulated_options(case.engine, options, calibration.profile.gradient_bytes))
-    if case.engine == "horovod":
-        return Setting(calibration.profile, "horovod", config, calibration.machine)
-    copied = calibration.machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
-    return Setting(calibration.profile_in_ddp, case.engine, config, copied)
+    profile = calibration.profile_in_ddp if case.engine == "ddp" else calibration.profile
+    if case.engine == "ddp":
+        machine = machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
+    if one.silent_s is not None:
+        # both ranks beside each other, and Horovod's cycles beside them, are in these already
+        profile = profile.slowed(1e6 * one.silent_s / profile.compute_us)
+        known = {"contention": 1.0, "cycle_cost_us": 0.0, "jitter": jitter_of(one.behind)}
+        machine = machine.model_copy(update=known)
+    return Setting(profile, case.engine, config, machine)
 
 
 def simulated_options(engine: str, options: Mapping[str, Any], gradient_bytes: int) -> dict[str, Any]:

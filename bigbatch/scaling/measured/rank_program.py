@@ -2,6 +2,9 @@
 
 TASK is the JSON of a `Task`. Each rank takes warm-up steps, timed steps and steps with notes, one thread each, and
 writes one JSON, a `Record`: into the task's folder, or, where ranks share no folder, as a line on its output.
+
+Before and after the timed steps it takes, where asked to, steps of a model of its own in which nothing is sent: what a
+simulator is given to start from, as the same step may take a fifth longer in the next process.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from bigbatch import engines, whole
+from bigbatch.engines import Engine, ddp
 from bigbatch.run import Run
 from bigbatch.scaling.measured import interface
 from bigbatch.scaling.measured.notes import Noted, noted
-from bigbatch.scaling.measured.stepper import Stepper
+from bigbatch.scaling.measured.stepper import Silent, Stepper
+from bigbatch.scaling.measured.unsent import Unsent
 
 MODULE = "bigbatch.scaling.measured.rank_program"
 MARK = "bigbatch-rank-record "  # before a record on the output
@@ -32,6 +37,7 @@ class Task(BaseModel):
     warmup_steps: int = 3
     timed_steps: int = 10
     noted_steps: int = 3
+    silent_steps: int = 0
     folder: str | None = None  # None: records go to the output
 
 
@@ -43,6 +49,7 @@ class Record(BaseModel):
     host: str
     wall_s: list[float]
     cpu_s: list[float]
+    silent_s: list[float] = []  # steps in which nothing is sent, begun by all ranks at once
     noted: list[Noted]
     bucket_bytes: list[int]
     load_1min: float
@@ -58,16 +65,22 @@ def measured(task: Task) -> Record:
     try:
         torch.set_num_threads(1)
         stepper = Stepper(run, engine)
+        silent = Stepper(run, _silent(run, engine)) if task.silent_steps else None
         for _ in range(task.warmup_steps):
             stepper.step()
+            if silent:
+                silent.step()
+        silent_s = [_timed_silently(silent, stepper) for _ in range(task.silent_steps // 2) if silent]
         stepper.meet()
         times = [_timed(stepper) for _ in range(task.timed_steps)]
+        silent_s += [_timed_silently(silent, stepper) for _ in range(task.silent_steps // 2) if silent]
         record = Record(
             rank=engine.rank,
             ranks=engine.ranks,
             host=socket.gethostname(),
             wall_s=[wall_s for wall_s, _ in times],
             cpu_s=[cpu_s for _, cpu_s in times],
+            silent_s=silent_s,
             noted=noted(stepper, task.noted_steps),
             bucket_bytes=_bucket_bytes(stepper.gradient.wrapped),
             load_1min=load_1min,
@@ -82,6 +95,19 @@ def _timed(stepper: Stepper) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), time.process_time()
     stepper.step()
     return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def _silent(run: Run, engine: Engine) -> Engine:
+    """All that this engine does on a rank, but for its messages; Horovod's cycles go on beside it."""
+    if isinstance(run.engine, ddp.Config):
+        return Unsent(engine.ranks, engine.rank, run.engine)
+    return Silent(engine.ranks, engine.rank)
+
+
+def _timed_silently(silent: Stepper, stepper: Stepper) -> float:
+    stepper.meet()
+    wall_s, _ = _timed(silent)
+    return wall_s
 
 
 def _bucket_bytes(wrapped: Any) -> list[int]:

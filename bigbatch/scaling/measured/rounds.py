@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bigbatch.scaling.curve import ENGINES
 from bigbatch.scaling.measured import horovods_notes, starts
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.rank_program import Task
@@ -27,6 +28,7 @@ class Plan:
     warmup_steps: int = 3
     timed_steps: int = 10
     noted_steps: int = 3
+    silent_steps: int = 0  # for a simulation to start from
 
 
 def rotated(cases: Sequence[Case], number: int) -> list[Case]:
@@ -66,6 +68,7 @@ def once(
             warmup_steps=plan.warmup_steps,
             timed_steps=plan.timed_steps,
             noted_steps=plan.noted_steps,
+            silent_steps=plan.silent_steps if case.engine in ENGINES and case.ranks > 1 else 0,
             folder=None if hosts else folder,
         )
         records = starts.records(case, task, Path(folder), hosts)

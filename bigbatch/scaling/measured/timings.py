@@ -34,6 +34,18 @@ class Round:
         """The median step's CPU seconds a rank."""
         return median(mean(steps) for steps in zip(*(record.cpu_s for record in self.records), strict=True))
 
+    @property
+    def silent_s(self) -> float | None:
+        """The median step in which nothing is sent, of any rank; None where none was taken."""
+        steps = [step for record in self.records for step in record.silent_s]
+        return median(steps) if steps else None
+
+    @property
+    def behind(self) -> float:
+        """By how much of that the slower rank of such a step is behind."""
+        slower = median(max(steps) for steps in zip(*(record.silent_s for record in self.records), strict=True))
+        return slower / self.silent_s - 1 if self.silent_s else 0.0
+
 
 @dataclass(frozen=True)
 class Phases:

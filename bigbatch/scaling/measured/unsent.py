@@ -11,8 +11,12 @@ from bigbatch.scaling.measured.stepper import Silent
 class Unsent(Silent):
     """Wrapped by DDP, which fills its buckets and leaves them where they are."""
 
+    def __init__(self, ranks: int, rank: int, config: ddp.Config) -> None:
+        super().__init__(ranks, rank)
+        self.config = config
+
     def wrap(self, model: nn.Module) -> nn.Module:
-        wrapped = ddp.replicated(model, ddp.Config(name="ddp"), self.device)
+        wrapped = ddp.replicated(model, self.config, self.device)
         wrapped.register_comm_hook(None, _left_there)
         return wrapped
 
