@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +29,25 @@ ScaleSettings = Annotated[
     ),
 ]
 Out = Annotated[Path | None, Parameter(help="a folder for a page, pictures, JSON and CSV")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """What `simulate` and `plan` both are told."""
+
+    to: Annotated[int, Parameter(help="the largest number of ranks")] = 6144
+    points: Annotated[int, Parameter(help="how many numbers of ranks up to there")] = 16
+    machine: MachineName = "summit"
+    batch: RankBatch = 64
+    sample: Sample = "3,224,224"
+    classes: Classes = 1000
+    samples_per_second: Speed = None
+    settings: ScaleSettings = None
+    out: Out = None
+
+
+_AS_SHIPPED = Simulated()
 
 
 @command.command
@@ -61,14 +81,15 @@ def measure(
     MODEL is a model part ('bigbatch list models'). With --out this machine is calibrated as well, and the
     simulator's steps are set beside the measured ones.
     """
-    from bigbatch.scaling import _commands
+    from bigbatch.scaling import _commands, subject
+    from bigbatch.scaling.measured import asked
 
-    _commands.measure(
+    question = asked.asked(
         model,
         engines=engines,
         ranks=ranks,
         rank_batch=batch,
-        sample=sample,
+        sample_shape=subject.shape(sample),
         classes=classes,
         rounds=rounds,
         steps=steps,
@@ -77,6 +98,7 @@ def measure(
         settings=settings or [],
         out=out,
     )
+    _commands.measure(question, out)
     return DONE
 
 
@@ -85,16 +107,8 @@ def simulate(
     model: str,
     *,
     engine: Engines = None,
-    to: Annotated[int, Parameter(help="the largest number of ranks")] = 6144,
-    points: Annotated[int, Parameter(help="how many numbers of ranks up to there")] = 16,
-    machine: MachineName = "summit",
-    batch: RankBatch = 64,
-    sample: Sample = "3,224,224",
-    classes: Classes = 1000,
-    samples_per_second: Speed = None,
     picture: Annotated[int | None, Parameter(help="the number of ranks whose step is drawn; else the largest")] = None,
-    settings: ScaleSettings = None,
-    out: Out = None,
+    told: Simulated = _AS_SHIPPED,
 ) -> int:
     """Simulate a model's step on 1 to many ranks: time, exposed communication, efficiency with its band.
 
@@ -102,20 +116,7 @@ def simulate(
     """
     from bigbatch.scaling import _commands
 
-    _commands.simulate(
-        model,
-        engines=engine or ["ddp,horovod"],
-        to=to,
-        points=points,
-        machine_name=machine,
-        rank_batch=batch,
-        sample=sample,
-        classes=classes,
-        samples_per_second=samples_per_second,
-        picture=picture,
-        settings=settings or [],
-        out=out,
-    )
+    _commands.simulate(model, told, engines=engine or ["ddp,horovod"], picture=picture)
     return DONE
 
 
@@ -126,34 +127,12 @@ def plan(
     global_batch: Annotated[int, Parameter(help="the global batch of now")],
     noise_scale: Annotated[str, Parameter(help="a number of samples, or the JSON that 'bigbatch advise' wrote")],
     engine: Annotated[str, Parameter(help="ddp or horovod")] = "ddp",
-    to: Annotated[int, Parameter(help="the largest number of ranks")] = 6144,
-    points: Annotated[int, Parameter(help="how many numbers of ranks up to there")] = 16,
-    machine: MachineName = "summit",
-    batch: RankBatch = 64,
-    sample: Sample = "3,224,224",
-    classes: Classes = 1000,
-    samples_per_second: Speed = None,
-    settings: ScaleSettings = None,
-    out: Out = None,
+    told: Simulated = _AS_SHIPPED,
 ) -> int:
     """Find the number of ranks that ends a training first, from the simulator and the noise scale."""
     from bigbatch.scaling import _commands
 
-    _commands.plan(
-        model,
-        global_batch=global_batch,
-        noise_scale=noise_scale,
-        engine=engine,
-        to=to,
-        points=points,
-        machine_name=machine,
-        rank_batch=batch,
-        sample=sample,
-        classes=classes,
-        samples_per_second=samples_per_second,
-        settings=settings or [],
-        out=out,
-    )
+    _commands.plan(model, told, global_batch=global_batch, noise_scale=noise_scale, engine=engine)
     return DONE
 
 

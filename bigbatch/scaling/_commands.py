@@ -17,41 +17,15 @@ from bigbatch.scaling.machine import Machine, find
 from bigbatch.scaling.published import Checked
 
 if TYPE_CHECKING:
+    from bigbatch.commands.scale import Simulated
+    from bigbatch.scaling.measured.asked import Asked
     from bigbatch.scaling.measured.measurement import Measurement
 
 
-def measure(
-    model: str,
-    *,
-    engines: str | None,
-    ranks: str,
-    rank_batch: int,
-    sample: str,
-    classes: int,
-    rounds: int,
-    steps: int,
-    hosts: str,
-    sweep: bool,
-    settings: Sequence[str],
-    out: Path | None,
-) -> Measurement:
+def measure(question: Asked, out: Path | None) -> Measurement:
     """Real steps of one model, printed; with `out`, written."""
-    from bigbatch.scaling.measured import asked, measurement, shown, written
+    from bigbatch.scaling.measured import measurement, shown, written
 
-    question = asked.asked(
-        model,
-        engines=engines,
-        ranks=ranks,
-        rank_batch=rank_batch,
-        sample_shape=subject.shape(sample),
-        classes=classes,
-        rounds=rounds,
-        steps=steps,
-        hosts=hosts,
-        sweep=sweep,
-        settings=settings,
-        out=out,
-    )
     found = measurement.measure(question, said=lambda line: print(line, file=sys.stderr), calibrate=out is not None)
     shown.show(found)
     if out is not None:
@@ -61,43 +35,21 @@ def measure(
     return found
 
 
-def simulate(
-    model: str,
-    *,
-    engines: Sequence[str],
-    to: int,
-    points: int,
-    machine_name: str,
-    rank_batch: int,
-    sample: str,
-    classes: int,
-    samples_per_second: float | None,
-    picture: int | None,
-    settings: Sequence[str],
-    out: Path | None,
-) -> report.Simulation:
-    """Curves of one model for some engines, printed; with `out`, written."""
+def simulate(model: str, told: Simulated, *, engines: Sequence[str], picture: int | None) -> report.Simulation:
+    """Curves of one model for some engines, printed; where told so, written."""
     names = list(dict.fromkeys(name for listed in engines for name in listed.split(",") if name))
     if not names:
         raise Problem("no engine was named: use --engine ddp, horovod or ddp,horovod")
-    options = _options(settings, names)
+    options = _options(told.settings or [], names)
     configs = {name: curve.configured(name, options[name]) for name in names}
-    machine = find(machine_name).with_settings(options["machine"])
-    ranks = curve.counts(to, points, machine.ranks_per_node)
-    pictured = to if picture is None else picture
+    machine = find(told.machine).with_settings(options["machine"])
+    ranks = curve.counts(told.to, told.points, machine.ranks_per_node)
+    pictured = told.to if picture is None else picture
     if not 1 <= pictured <= curve.MOST_RANKS:
         raise Problem(f"--picture {pictured} makes no sense: use a number of ranks from 1 on")
-    _warn_beyond(machine, to)
+    _warn_beyond(machine, told.to)
     started = time.process_time()
-    profile = subject.profiles(
-        model,
-        machine,
-        options=options["model"],
-        sample_shape=subject.shape(sample),
-        classes=classes,
-        rank_batch=rank_batch,
-        samples_per_second=samples_per_second,
-    )(rank_batch)
+    profile = _profiles(model, told, machine, options["model"])(told.batch)
     curves = curve.curve(profile, configs, machine, ranks)
     found = report.Simulation(
         profile=profile,
@@ -108,70 +60,47 @@ def simulate(
         cpu_seconds=time.process_time() - started,
     )
     report.show(found)
-    if out is not None:
-        written = report.write(found, _checked(), out, _command())
+    if told.out is not None:
+        written = report.write(found, _checked(), told.out, _command())
         print(written[-1])
     return found
 
 
-def plan(
-    model: str,
-    *,
-    global_batch: int,
-    noise_scale: str,
-    engine: str,
-    to: int,
-    points: int,
-    machine_name: str,
-    rank_batch: int,
-    sample: str,
-    classes: int,
-    samples_per_second: float | None,
-    settings: Sequence[str],
-    out: Path | None,
-) -> list[finish.Choice]:
-    """The number of ranks with the best time to finish, printed; with `out`, written."""
+def plan(model: str, told: Simulated, *, global_batch: int, noise_scale: str, engine: str) -> list[finish.Choice]:
+    """The number of ranks with the best time to finish, printed; where told so, written."""
     if global_batch < 1:
         raise Problem(f"--global-batch {global_batch} makes no sense: use the batch of your training, 1 or more")
-    options = _options(settings, [engine])
+    options = _options(told.settings or [], [engine])
     config = curve.configured(engine, options[engine])
-    machine = find(machine_name).with_settings(options["machine"])
+    machine = find(told.machine).with_settings(options["machine"])
     noise = finish.noise(noise_scale)
-    ranks = curve.counts(to, points, machine.ranks_per_node)
-    _warn_beyond(machine, to)
-    profiles = subject.profiles(
-        model,
-        machine,
-        options=options["model"],
-        sample_shape=subject.shape(sample),
-        classes=classes,
-        rank_batch=rank_batch,
-        samples_per_second=samples_per_second,
-    )
+    ranks = curve.counts(told.to, told.points, machine.ranks_per_node)
+    _warn_beyond(machine, told.to)
+    profiles = _profiles(model, told, machine, options["model"])
     planner = finish.Planner(
         profiles=profiles,
         engine=engine,
         config=config,
         machine=machine,
         global_batch=global_batch,
-        most_rank_batch=rank_batch,
+        most_rank_batch=told.batch,
         noise=noise,
     )
     choices = planner.choices(ranks)
-    words = finish_report.words_for(choices, to)
+    words = finish_report.words_for(choices, told.to)
     finish_report.show(choices, words)
-    if out is not None:
+    if told.out is not None:
         about = {
             "simulated": True,
             "model": model,
             "machine": machine.name,
             "engine": engine,
             "global_batch": global_batch,
-            "most_rank_batch": rank_batch,
+            "most_rank_batch": told.batch,
             "noise_scale": noise.scale,
-            "times": profiles(rank_batch).source,
+            "times": profiles(told.batch).source,
         }
-        print(finish_report.write(choices, words, about, out, _command())[-1])
+        print(finish_report.write(choices, words, about, told.out, _command())[-1])
     return choices
 
 
@@ -193,6 +122,19 @@ def _options(settings: Sequence[str], engines: Sequence[str]) -> dict[str, dict[
     for name in engines:
         curve.configured(name, {})  # an unknown engine is named before its settings are
     return subject.sorted_settings(settings, engines)
+
+
+def _profiles(model: str, told: Simulated, machine: Machine, options: dict[str, object]) -> subject.Profiles:
+    """What a rank does with so many samples."""
+    return subject.profiles(
+        model,
+        machine,
+        options=options,
+        sample_shape=subject.shape(told.sample),
+        classes=told.classes,
+        rank_batch=told.batch,
+        samples_per_second=told.samples_per_second,
+    )
 
 
 def _warn_beyond(machine: Machine, to: int) -> None:

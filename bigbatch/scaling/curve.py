@@ -1,5 +1,8 @@
 """Many numbers of ranks: the expected step, the band of the jitter, and what each term of the step is worth.
 
+Terms: jitter (waiting for the slowest rank), latency and transfer of all-reduces, negotiation (Horovod's questions) and
+sharing (what computing loses where ranks compute and send on the same cores).
+
 Efficiency is the weak-scaling one: the step of one rank over the step of N ranks with the same batch each. The band
 holds nine of ten steps: the slowest rank's factor between its 5 % and its 95 % quantile.
 """
@@ -23,7 +26,7 @@ from bigbatch.scaling.step import Step
 
 ENGINES: dict[str, Any] = {"ddp": ddp, "horovod": horovod}
 BAND = (0.05, 0.95)
-TERMS = ("jitter", "latency", "transfer", "negotiation")
+TERMS = ("jitter", "latency", "transfer", "negotiation", "sharing")
 MOST_RANKS = 10_000_000
 
 
@@ -71,7 +74,7 @@ class Setting:
 
     def one_step(self, ranks: int) -> Step:
         """The expected step as a picture: what ran when."""
-        profile = self._slowed(slowest(self.machine.jitter, ranks), ranks)
+        profile = self._slowed(slowest(self.machine.jitter, ranks), ranks, self.machine)
         return ENGINES[self.engine].simulate(profile, self.config, self.machine, ranks)
 
     def step_us(self, ranks: int, *, share: float | None = None, free: Collection[str] = ()) -> float:
@@ -107,11 +110,12 @@ class Setting:
         if "jitter" not in free:
             jitter = self.machine.jitter
             factors = slowest_in_turn(jitter, ranks) if share is None else (slowest_quantile(jitter, ranks, share),)
-        profile = self._slowed(1.0, ranks)
-        return ENGINES[self.engine].typical(profile, factors, self.config, self.machine, ranks, free=free)
+        machine = self.machine.unshared() if "sharing" in free else self.machine
+        profile = self._slowed(1.0, ranks, machine)
+        return ENGINES[self.engine].typical(profile, factors, self.config, machine, ranks, free=free)
 
-    def _slowed(self, factor: float, ranks: int) -> Profile:
-        return self.profile.slowed(factor * (self.machine.contention if ranks > 1 else 1.0))
+    def _slowed(self, factor: float, ranks: int, machine: Machine) -> Profile:
+        return self.profile.slowed(factor * (machine.contention if ranks > 1 else 1.0))
 
 
 def counts(to: int, points: int, ranks_per_node: int) -> list[int]:

@@ -156,6 +156,14 @@ class Machine(_Frozen):
         """(nodes, ranks in each), filled node by node."""
         return math.ceil(ranks / self.ranks_per_node), min(ranks, self.ranks_per_node)
 
+    def unshared(self) -> Machine:
+        """The same where ranks have cores of their own to send with."""
+        links, none = self.links, {"busy_points": (), "cpu_points": ()}
+        if isinstance(links, Measured):
+            horovod = links.horovod and links.horovod.model_copy(update=none)
+            links = links.model_copy(update={**none, "horovod": horovod})
+        return self.model_copy(update={"links": links, "contention": 1.0, "cycle_cost_us": 0.0})
+
     def with_settings(self, settings: dict[str, Any]) -> Machine:
         """A copy with `{"links.algorithms": "ring", "jitter.fraction": 0.02}` and the like applied."""
         fields = self.model_dump(mode="json")

@@ -17,6 +17,7 @@ _TERM_NAMES = {
     "latency": "latency of all-reduces",
     "transfer": "bytes over the links",
     "negotiation": "negotiation",
+    "sharing": "computing and sending on the same cores",
 }
 
 

@@ -120,6 +120,15 @@ def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engin
         )
 
 
+def test_what_sharing_cores_takes_is_a_term_of_its_own():
+    # one bucket after the backward pass: 1.6 ms; computing takes half as long again
+    setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(links=shared_links(), contention=1.5))
+    point = setting.point(2)
+    assert point.worth_us["sharing"] == pytest.approx(0.5 * PROFILE.compute_us)
+    assert point.bends == "sharing"
+    assert pair(links=shared_links(), contention=1.5, cycle_cost_us=9.0).unshared() == pair()
+
+
 def test_busy_points_hold_beside_computing_only():
     shared = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
     config = ddp.Config(bucket_mb=0.76, first_bucket_mb=0.76)

@@ -27,7 +27,7 @@ def test_a_point_by_hand():
     assert (point.low, point.high) == (point.efficiency, point.efficiency)
     assert point.exposed_us == 800
     # without latency: 2200 .. 3400, 3400 .. 3700; without transfer: 2200 .. 2300, 3100 .. 3200
-    assert point.worth_us == {"jitter": 0, "latency": 200, "transfer": 700, "negotiation": 0}
+    assert point.worth_us == {"jitter": 0, "latency": 200, "transfer": 700, "negotiation": 0, "sharing": 0}
     assert point.bends == "transfer"
 
 

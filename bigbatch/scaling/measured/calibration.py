@@ -35,7 +35,6 @@ from bigbatch.scaling.profile import Layer, Profile
 
 RANKS = 2
 _SMALLEST_BYTES = 8
-_LEAST_US = 1.0  # of an all-reduce, where a difference of two times says less
 _MOST_JITTER = 0.9
 
 
@@ -110,7 +109,7 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
             points=points,
             busy_points=busy_points,
             cpu_points=_cpu_points(ranks),
-            horovod=_horovods([one.horovod for one in rounds if one.horovod], busy_points),
+            horovod=_horovods([one.horovod for one in rounds if one.horovod], points, busy_points),
         ),
         control_us=points[0][1],
         blocking=True,
@@ -144,7 +143,7 @@ def _behind(ranks: Sequence[Calibrated]) -> float:
     return median(slower_us) / median(us for rank in ranks for us in rank.together_us) - 1
 
 
-def jitter_of(behind: float) -> Jitter:
+def _jitter(behind: float) -> Jitter:
     """The exponential one whose slowest of two ranks is that much behind (see jitter.py)."""
     return Jitter(fraction=min(_MOST_JITTER, max(0.0, behind) / (harmonic(RANKS) - 1)))
 
@@ -189,12 +188,17 @@ def _cpu_points(ranks: Sequence[Calibrated]) -> tuple[tuple[float, float], ...]:
     return found if len(found) > 1 else ()
 
 
-def _horovods(rounds: Sequence[Sequence[Calibrated]], busy_points: Sequence[tuple[float, float]]) -> AllReduces | None:
-    """Beside computing as slow as torch's, which goes the same way."""
+def _horovods(
+    rounds: Sequence[Sequence[Calibrated]],
+    points: Sequence[tuple[float, float]],
+    busy_points: Sequence[tuple[float, float]],
+) -> AllReduces | None:
+    """Never faster than torch's, which go the same way and were timed after steps and beside them."""
     if not rounds:
         return None
-    alone = rising([(size, max(_LEAST_US, us)) for size, us in _all_reduces(rounds)])
-    busy = tuple((size, max(us, dict(busy_points).get(size, us))) for size, us in alone)
+    own = _all_reduces(rounds)
+    alone = rising([(size, max(us, dict(points)[size])) for size, us in own])
+    busy = rising([(size, max(us, dict(busy_points).get(size, 0.0))) for size, us in alone])
     return AllReduces(points=alone, busy_points=busy, cpu_points=_cpu_points([rank for one in rounds for rank in one]))
 
 

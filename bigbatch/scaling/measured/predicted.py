@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean as mean
 from statistics import median
 from typing import Any
 
 from bigbatch.engines.ddp import own_bucket_mb
 from bigbatch.scaling.curve import ENGINES, Setting, configured
-from bigbatch.scaling.measured.calibration import RANKS, Calibration, jitter_of
+from bigbatch.scaling.measured.calibration import RANKS, Calibration
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.timings import Round, Timing
 
@@ -41,29 +42,27 @@ def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calib
     rank_batch = calibration.profile.rank_batch
     return [
         Predicted(
-            case,
-            timing.median_s,
-            median(1e-6 * setting(one, subject, calibration).step_us(RANKS) for one in timing.rounds),
+            case, timing.median_s, median(1e-6 * simulated_us(one, subject, calibration) for one in timing.rounds)
         )
         for case, timing in found.items()
         if case.engine in ENGINES and case.ranks == RANKS and case.rank_batch == rank_batch
     ]
 
 
-def setting(one: Round, subject: Subject, calibration: Calibration) -> Setting:
-    """The simulation of one start's steps."""
+def simulated_us(one: Round, subject: Subject, calibration: Calibration) -> float:
+    """The expected step of one start: the mean of steps as long as those that it took with nothing to send."""
     case, machine = one.case, calibration.machine
     options = dict(subject.run(case).engine)
     config = configured(case.engine, simulated_options(case.engine, options, calibration.profile.gradient_bytes))
     profile = calibration.profile_in_ddp if case.engine == "ddp" else calibration.profile
     if case.engine == "ddp":
         machine = machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
-    if one.silent_s is not None:
-        # both ranks beside each other, and Horovod's cycles beside them, are in these already
-        profile = profile.slowed(1e6 * one.silent_s / profile.compute_us)
-        known = {"contention": 1.0, "cycle_cost_us": 0.0, "jitter": jitter_of(one.behind)}
-        machine = machine.model_copy(update=known)
-    return Setting(profile, case.engine, config, machine)
+    if not one.silent_s:
+        return Setting(profile, case.engine, config, machine).step_us(RANKS)
+    # the other rank, the slower one of both, and Horovod's cycles are in these already
+    machine = machine.model_copy(update={"cycle_cost_us": 0.0})
+    factors = [1e6 * step_s / profile.compute_us for step_s in one.silent_s]
+    return mean(step.step_us for step in ENGINES[case.engine].typical(profile, factors, config, machine, RANKS))
 
 
 def simulated_options(engine: str, options: Mapping[str, Any], gradient_bytes: int) -> dict[str, Any]:

@@ -35,16 +35,9 @@ class Round:
         return median(mean(steps) for steps in zip(*(record.cpu_s for record in self.records), strict=True))
 
     @property
-    def silent_s(self) -> float | None:
-        """The median step in which nothing is sent, of any rank; None where none was taken."""
-        steps = [step for record in self.records for step in record.silent_s]
-        return median(steps) if steps else None
-
-    @property
-    def behind(self) -> float:
-        """By how much of that the slower rank of such a step is behind."""
-        slower = median(max(steps) for steps in zip(*(record.silent_s for record in self.records), strict=True))
-        return slower / self.silent_s - 1 if self.silent_s else 0.0
+    def silent_s(self) -> list[float]:
+        """Each step in which nothing is sent; it ends when its slowest rank does."""
+        return [max(steps) for steps in zip(*(record.silent_s for record in self.records), strict=True)]
 
 
 @dataclass(frozen=True)
