@@ -47,7 +47,7 @@ class Simulated:
     out: Out = None
 
 
-_AS_SHIPPED = Simulated()
+_DEFAULTS = Simulated()
 
 
 @command.command
@@ -108,7 +108,7 @@ def simulate(
     *,
     engine: Engines = None,
     picture: Annotated[int | None, Parameter(help="the number of ranks whose step is drawn; else the largest")] = None,
-    told: Simulated = _AS_SHIPPED,
+    told: Simulated = _DEFAULTS,
 ) -> int:
     """Simulate a model's step on 1 to many ranks: time, exposed communication, efficiency with its band.
 
@@ -127,7 +127,7 @@ def plan(
     global_batch: Annotated[int, Parameter(help="the global batch of now")],
     noise_scale: Annotated[str, Parameter(help="a number of samples, or the JSON that 'bigbatch advise' wrote")],
     engine: Annotated[str, Parameter(help="ddp or horovod")] = "ddp",
-    told: Simulated = _AS_SHIPPED,
+    told: Simulated = _DEFAULTS,
 ) -> int:
     """Find the number of ranks that ends a training first, from the simulator and the noise scale."""
     from bigbatch.scaling import _commands

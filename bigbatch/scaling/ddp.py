@@ -9,7 +9,6 @@ torch/nn/parallel/distributed.py.)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from statistics import fmean as mean
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -61,8 +60,8 @@ def typical(
     *,
     free: Collection[str] = (),
 ) -> list[Step]:
-    """Steps whose mean is the expected one: one, as no step depends on the one before it."""
-    return [simulate(profile.slowed(mean(factors)), config, machine, ranks, free=free)]
+    """Steps whose mean is the expected one: `factors` times as long."""
+    return [simulate(profile.slowed(factor), config, machine, ranks, free=free) for factor in factors]
 
 
 def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()) -> Step:

@@ -21,8 +21,8 @@ from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
-_LEAST_STEPS = 8  # whose mean is taken, after
-_FIRST_STEPS = 4  # in which they fall into step with the cycles
+_FIRST_STEPS = 4  # in which steps fall into step with the cycles: left out
+_LEAST_STEPS = 8  # that are taken after those
 _GATHER_AND_BROADCAST = 4  # collectives of an uncached cycle: sizes and requests to rank 0, size and responses back
 
 
@@ -63,15 +63,9 @@ def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine
 
 
 def idle_us(config: Config, machine: Machine, ranks: int, *, cached: bool = True, free: Collection[str] = ()) -> float:
-    """From one cycle to the next while the ranks compute and there is nothing to send."""
-    question_us = negotiation_us(0, cached, config, machine, ranks) * (0 if "negotiation" in free else 1)
-    return max(config.cycle_ms * 1e3, _busy(machine, ranks) * question_us)
-
-
-def _busy(machine: Machine, ranks: int) -> float:
-    """Beside computing a question takes longer by as much as the smallest all-reduce does."""
-    alone, busy = costs(ranks, machine)(0).us, costs(ranks, machine, kind="busy_points")(0).us
-    return busy / alone if alone else 1.0
+    """From one cycle to the next while there is nothing to send."""
+    asks = float("negotiation" not in free)
+    return max(config.cycle_ms * 1e3, asks * negotiation_us(0, cached, config, machine, ranks))
 
 
 def typical(
@@ -83,25 +77,34 @@ def typical(
     *,
     free: Collection[str] = (),
 ) -> list[Step]:
-    """Steps whose mean is the expected one: each `factors` times as long, one after the other as they fall.
+    """Steps whose mean is the expected one: `factors` times as long, one after the other as they fall.
 
     A step that ends with a cycle's last message begins the next one there, so that steps fall into step with cycles
     that are long beside the jitter.
     """
     found: list[Step] = []
-    phase = 0.0
-    for number in range(_FIRST_STEPS + max(_LEAST_STEPS, len(factors))):
-        slowed = profile.slowed(factors[number % len(factors)])
-        step = simulate(slowed, config, machine, ranks, free=free, phase=phase)
-        phase = (step.next_cycle_us - step.step_us) / step.idle_us
+    first_cycle_us = profile.forward_us
+    rows = math.ceil(_LEAST_STEPS / len(factors))  # of all factors, so that each counts the same
+    for factor in (*(factors[number % len(factors)] for number in range(-_FIRST_STEPS, 0)), *(rows * tuple(factors))):
+        step = simulate(profile.slowed(factor), config, machine, ranks, free=free, first_cycle_us=first_cycle_us)
+        first_cycle_us = step.profile.forward_us + step.next_cycle_us - step.step_us
         found.append(step)
     return found[_FIRST_STEPS:]
 
 
 def simulate(
-    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = (), phase: float = 0.0
+    profile: Profile,
+    config: Config,
+    machine: Machine,
+    ranks: int,
+    *,
+    free: Collection[str] = (),
+    first_cycle_us: float | None = None,
 ) -> Step:
-    """One step of `ranks` ranks, all as fast as `profile` says; a cycle begins `phase` of one into backward."""
+    """One step of `ranks` ranks, all as fast as `profile` says.
+
+    A cycle begins `first_cycle_us` after the step does; None: with the backward pass.
+    """
     if ranks == 1:
         return Step(profile, ranks)
     cost = costs(ranks, machine, free, engine="horovod")
@@ -110,7 +113,7 @@ def simulate(
     cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
     pause_us = idle_us(config, machine, ranks, cached=cached, free=free)
-    asks, busy = float("negotiation" not in free), _busy(machine, ranks)
+    asks = float("negotiation" not in free)
     # cycles go on whether there is anything to send or not
     profile = profile.slowed(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
     gradients = profile.gradients()
@@ -118,26 +121,23 @@ def simulate(
     ready_us = [gradient.ready_us for gradient in gradients]
     sent: list[Sent] = []
     negotiations: list[tuple[float, float]] = []
-    cycle_start_us, stream_free_us = phase * pause_us, 0.0
+    cycle_start_us = 0.0 if first_cycle_us is None else first_cycle_us - profile.forward_us
+    stream_free_us = 0.0
     done = 0
     while done < len(gradients):
         # cycles that find nothing cost nobody anything but their own time
         cycle_start_us += pause_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / pause_us))
         ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
         done += len(ready)
-        computing = cycle_start_us < cores.when(profile.backward_us)
-        question_us = asks * negotiation_us(len(ready), cached, config, machine, ranks)
-        agreed_us = cycle_start_us + question_us * (busy if computing else 1.0)
+        agreed_us = cycle_start_us + asks * negotiation_us(len(ready), cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
         for buffer in fused(ready, config.fusion_mb * MIB):
             size = sum(gradient.bytes for gradient in buffer)
             one = cost(size)
             start_us = max(agreed_us, stream_free_us)
-            copies_us = _copies_us(len(buffer), size, machine)
-            # on a processor copies are computing; a device has its own engines for them
-            copied_cpu_us = copies_us if machine.copy_gb_s is not None else 0.0
+            copies_us, copies_cpu_us = _copies_us(len(buffer), size, machine)
             stream_free_us = cores.send(
-                start_us, one.us + copies_us, busy_cost(size).us + copies_us, cpu_cost(size).us + copied_cpu_us
+                start_us, one.us + copies_us, busy_cost(size).us + copies_us, cpu_cost(size).us + copies_cpu_us
             )
             sent.append(Sent(start_us, stream_free_us, size, one.how))
         if cores.slowed:
@@ -146,20 +146,24 @@ def simulate(
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
     if profile.after_bytes:
         summed_us = max(stream_free_us, cores.when(profile.backward_us))
-        # nothing computes any more: cycles are as short as they can be
-        cycle_start_us += cycle_us * max(0, math.ceil((summed_us - cycle_start_us) / cycle_us))
+        cycle_start_us += pause_us * max(0, math.ceil((summed_us - cycle_start_us) / pause_us))
         agreed_us = cycle_start_us + asks * negotiation_us(1, cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
         one = cost(profile.after_bytes)
         sent.append(Sent(agreed_us, agreed_us + one.us, profile.after_bytes, one.how))
         cycle_start_us = max(cycle_start_us + cycle_us, agreed_us + one.us if machine.blocking else agreed_us)
-    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us, pause_us)
+    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us)
 
 
-def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> float:
-    """Into the fusion buffer and out of it, each read and written; one tensor alone is sent from where it is."""
+def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> tuple[float, float]:
+    """Into the fusion buffer and out of it, and the CPU time of that; one tensor alone is sent from where it is.
+
+    On a processor the thread that copies has half of its core: the other one computes, or waits at full speed.
+    """
     if tensors == 1:
-        return 0.0
+        return 0.0, 0.0
     if machine.copy_gb_s is not None:
-        return 2 * size_bytes / (machine.copy_gb_s * 1e3)
-    return 0.0 if machine.device is None else 4 * size_bytes / (machine.device.memory_gb_s * 1e3)
+        cpu_us = 2 * size_bytes / (machine.copy_gb_s * 1e3)
+        return 2 * cpu_us, cpu_us
+    # both read and written
+    return (0.0 if machine.device is None else 4 * size_bytes / (machine.device.memory_gb_s * 1e3)), 0.0

@@ -92,7 +92,7 @@ class AllReduces(_Frozen):
     @model_validator(mode="after")
     def _rising(self) -> AllReduces:
         for name in ("points", "busy_points", "cpu_points"):
-            _check_rising(getattr(self, name), may_be_free=name == "cpu_points")
+            _check_rising(name, getattr(self, name))
             if len(getattr(self, name)) == 1:
                 raise ValueError(f"one of {name} makes no line: measure two sizes or leave them out")
         return self
@@ -105,14 +105,15 @@ class Measured(AllReduces):
     horovod: AllReduces | None = None
 
 
-def _check_rising(points: tuple[tuple[float, float], ...], *, may_be_free: bool) -> None:
-    if points and (points[0][0] < 0 or points[0][1] < 0 or (points[0][1] == 0 and not may_be_free)):
-        raise ValueError(f"a message takes time and has a size: {points[0]} cannot be, measure it again")
+def _check_rising(name: str, points: tuple[tuple[float, float], ...]) -> None:
+    least_us = 0.0 if name == "cpu_points" else 1e-9  # CPU time may be none
+    if points and (points[0][0] < 0 or points[0][1] < least_us):
+        raise ValueError(f"a message takes time and has a size: {points[0]} of {name} cannot be, measure it again")
     for (small, short), (large, long) in pairwise(points):
         if large <= small or long < short:
             raise ValueError(
                 f"{large:g} bytes in {long:g} µs after {small:g} bytes in {short:g} µs cannot be: "
-                "sort the points by size, and measure again where more takes less"
+                f"sort {name} by size, and measure again where more takes less"
             )
 
 

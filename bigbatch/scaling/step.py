@@ -38,8 +38,7 @@ class Step:
     ranks: int
     sent: tuple[Sent, ...] = ()
     asked: tuple[tuple[float, float], ...] = ()  # negotiations, from and to, counted from the start of backward
-    next_cycle_us: float = 0.0  # Horovod: when it would ask again, counted from there too,
-    idle_us: float = 1.0  # and how often it does while there is nothing to send
+    next_cycle_us: float = 0.0  # Horovod: when it would ask again, counted from there too
 
     @property
     def compute_us(self) -> float:

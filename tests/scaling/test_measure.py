@@ -123,6 +123,8 @@ def test_ctrl_c_keeps_the_rounds_that_are_complete(tmp_path):
     found = json.loads((tmp_path / "out" / "measure.json").read_text())
     assert {one["round"] for one in found["rounds"]} == {0}
     assert len(found["cases"]) == 3
+    silent = {one["case"]: [len(rank["silent_s"]) for rank in one["ranks"]] for one in found["rounds"]}
+    assert silent == {"local 1x8": [0], "local 1x16": [0], "ddp 2x8": [12, 12]}
     assert (tmp_path / "out" / "machine.json").exists()
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 from hand import PROFILE
-from test_measured_timings import one
+from test_measured_timings import one, timings
 
 from bigbatch.scaling import horovod
 from bigbatch.scaling.machine import find
@@ -52,7 +52,7 @@ def test_a_machine_is_made_of_medians():
     assert machine.contention == pytest.approx((1.225 + 1.35) / 2)
     # 16 MB were not tried beside a step
     assert machine.links.busy_points == ((8, 900.0), (4096, 1000.0), (16e6, pytest.approx(14_500 * 1000 / 245)))
-    assert machine.links.cpu_points == ((8, 150.0), (4096, 250.0))
+    assert machine.links.cpu_points == ((8, 150.0), (4096, 250.0), (16e6, pytest.approx(14_500 * 250 / 245)))
     assert machine.links.horovod is None
     assert machine.cycle_cost_us == 0
     assert found.profile == PROFILE
@@ -75,7 +75,7 @@ def horovods(rank: int) -> Calibrated:
     return Calibrated(
         rank=rank,
         all_reduces={8: [0.0], 4096: [300.0], 16_000_000: [10_000.0]},
-        loaded=[Loaded(bytes=8, cpu_us=0.0), Loaded(bytes=4096, cpu_us=400.0)],
+        loaded=[Loaded(bytes=8, cpu_us=0.0), Loaded(bytes=4096, cpu_us=60.0)],
         cycles_share=0.2,
     )
 
@@ -85,9 +85,9 @@ def test_horovods_messages_have_their_own_latency_and_bytes_no_faster_than_torch
     found = calibration.calibration([CalibrationRound(ROUNDS[0].ranks, own)]).machine.links.horovod
     # torch's 16 MB take 14.8 ms more than its 8 bytes, Horovod's 10 ms
     assert found.points == ((8, 1.0), (4096, 300.0), (16e6, 14_801.0))
-    assert found.busy_points[:2] == ((8, 900.0), (4096, 1000.0))
-    assert found.busy_points[2][1] == pytest.approx(15_000 * 1000 / 250)
-    assert found.cpu_points == ((8, 0.0), (4096, 400.0))
+    # beside computing torch's 4 kB take .1 ms more than its 8 bytes, 16 MB 59.1
+    assert found.busy_points == ((8, 1.0), (4096, 300.0), (16e6, 59_101.0))
+    assert found.cpu_points == ((8, 0.0), (4096, 60.0), (16e6, pytest.approx(59_101 / 5)))
 
 
 def test_a_cycle_costs_its_share_of_the_time_from_one_to_the_next():
@@ -147,10 +147,10 @@ def measurement(recwarn):
 def test_a_simulated_step_is_set_beside_every_measured_one_of_two_ranks(measurement):
     found = {prediction.case: prediction for prediction in measurement.predicted}
     assert set(found) == {case for case in measurement.asked.cases if case.ranks == 2}
-    alone = predicted.Predicted(Case("ddp", 2, 8), measured_s=0.010, simulated_s=0.0125)
-    assert alone.error == pytest.approx(0.25)
+    alone = predicted.Predicted(Case("ddp", 2, 8), measured_s=0.010, simulated_s=0.0125, machine_s=0.008)
+    assert (alone.error, alone.machine_error) == pytest.approx((0.25, -0.2))
     assert alone.holds
-    assert not predicted.Predicted(Case("ddp", 2, 8), 0.010, 0.0126).holds
+    assert not replace(alone, simulated_s=0.0126).holds
 
 
 ONE_BUCKET = Case("ddp", 2, 8, (("bucket_mb", 25.0),))
@@ -158,10 +158,10 @@ TRANSFER_US = 245 + (1_500_000 - 4096) * (14_500 - 245) / (16_000_000 - 4096)  #
 
 
 def test_a_simulated_step_by_hand(measurement):
-    found_us = predicted.simulated_us(one(ONE_BUCKET, 10.0), measurement.asked.subject, measurement.calibration)
+    setting = predicted.simulation(ONE_BUCKET, measurement.asked.subject, measurement.calibration)
     # 3.3 ms, a tenth more in DDP, contention 1.2875, the slower rank behind by 1.25 / 1.225 and 1.6 / 1.35 - 1
     behind = ((1.25 / 1.225 - 1) + (1.6 / 1.35 - 1)) / 2
-    assert found_us == pytest.approx(3300 * 1.1 * 1.2875 * (1 + behind) + TRANSFER_US)
+    assert setting.step_us(2) == pytest.approx(3300 * 1.1 * 1.2875 * (1 + behind) + TRANSFER_US)
 
 
 def test_a_simulation_starts_from_what_ranks_compute_in_the_same_start(measurement):
@@ -170,8 +170,22 @@ def test_a_simulation_starts_from_what_ranks_compute_in_the_same_start(measureme
     pairs = zip(start.records, steps_s, strict=True)
     start = replace(start, records=tuple(record.model_copy(update={"silent_s": times}) for record, times in pairs))
     assert start.silent_s == [4e-3, 4.3e-3, 5e-3]
-    found_us = predicted.simulated_us(start, measurement.asked.subject, measurement.calibration)
-    assert found_us == pytest.approx(13_300 / 3 + TRANSFER_US)
+    subject, calibrated = measurement.asked.subject, measurement.calibration
+    found = predicted.predicted(timings([start]), subject, calibrated)[0]
+    assert found.simulated_s == pytest.approx(1e-6 * (13_300 / 3 + TRANSFER_US))
+    assert found.machine_s == pytest.approx(1e-6 * predicted.simulation(ONE_BUCKET, subject, calibrated).step_us(2))
+    assert found.silent_s == 4.3e-3
+
+
+def test_horovods_cycles_are_in_those_steps_already(measurement):
+    costly = measurement.calibration.machine.model_copy(update={"cycle_cost_us": 500.0})
+    calibrated = replace(measurement.calibration, machine=costly)
+    case = Case("horovod", 2, 8, (("cycle_ms", 20.0),))
+    setting = predicted.simulation(case, measurement.asked.subject, calibrated)
+    assert predicted.step_us(setting, [4e-3] * 8) == pytest.approx(20_000)  # one cycle each
+    setting = replace(setting, config=setting.config.model_copy(update={"cycle_ms": 1.0}))
+    free = replace(setting, machine=costly.model_copy(update={"cycle_cost_us": 0.0}))
+    assert predicted.step_us(setting, [4e-3] * 8) == predicted.step_us(free, [4e-3] * 8)
 
 
 def test_a_measurement_is_written_with_its_machine_and_its_page(measurement, tmp_path):

@@ -79,7 +79,7 @@ def test_impossible_numbers_are_one_sentence(settings: dict[str, Any], sentence)
     ("points", "sentence"),
     [
         ([[0, 100], [1000, 50]], "1000 bytes in 50 µs after 0 bytes in 100 µs cannot be"),
-        ([[1000, 100], [1000, 200]], "sort the points by size"),
+        ([[1000, 100], [1000, 200]], "sort points by size"),
         ([[0, 0], [1000, 50]], "a message takes time"),
         ([[0, 100]], "at least 2 items"),
     ],
@@ -99,7 +99,7 @@ def test_an_all_reduce_may_take_no_cpu_time_but_none_of_the_other_times_is_nothi
     assert AllReduces(points=points, cpu_points=((0, 0.0), (1000, 0.0))).cpu_points[0] == (0, 0)
     with pytest.raises(ValueError, match="a message takes time"):
         AllReduces(points=points, busy_points=((0, 0.0), (1000, 1.0)))
-    with pytest.raises(ValueError, match="cannot be"):
+    with pytest.raises(ValueError, match="sort cpu_points by size"):
         AllReduces(points=points, cpu_points=((0, 2.0), (1000, 1.0)))
     with pytest.raises(ValueError, match="one of cpu_points makes no line"):
         AllReduces(points=points, cpu_points=((0, 2.0),))

@@ -3,15 +3,15 @@
 links.points       all-reduces while no rank computes, from when the last one has come
 links.busy_points  the same while every rank computes
 links.cpu_points   the CPU time that each then takes
-links.horovod      the same by Horovod, its cycles and questions not counted
+links.horovod      the same by Horovod, its cycles and questions not counted, where it differs from torch's
 control_us         the smallest all-reduce
 contention         a step without communication, both ranks at once over one alone
 jitter             by how much the slower of two ranks is behind, of steps that begin together
 copy_gb_s          a copy in memory, both ranks at once
 cycle_cost_us      the CPU time of one of Horovod's cycles that finds nothing to send
 
-Of all of these the median of rounds, as of the steps that are predicted (`Timing.median_s`). The best of each, which
-no step has all at once, would make a machine that is too fast.
+Of all of these the median of rounds. The best of each, which no step has all at once, would make a machine that is too
+fast.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class Calibration:
     machine: Machine
     profile: Profile
     profile_in_ddp: Profile
-    rounds: int
 
 
 @dataclass(frozen=True)
@@ -109,22 +108,20 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
             ranks=RANKS,
             points=points,
             busy_points=busy_points,
-            cpu_points=_cpu_points(ranks),
+            cpu_points=_cpu_points(ranks, busy_points),
             horovod=_horovods([one.horovod for one in rounds if one.horovod], points, busy_points),
         ),
         control_us=points[0][1],
         blocking=True,
         contention=max(1.0, median(map(_contention, rounds))),
-        jitter=Jitter(
-            fraction=min(0.9, max(0.0, median(_behind(one.ranks) for one in rounds)) / (harmonic(RANKS) - 1))
-        ),
+        jitter=_jitter(median(_behind(one.ranks) for one in rounds)),
         copy_gb_s=_copy_gb_s(ranks),
     )
     if horovods:
         pause_us = horovod.idle_us(horovod.Config(), machine, RANKS)
         cost_us = pause_us * median(rank.cycles_share for rank in horovods)
         machine = machine.model_copy(update={"cycle_cost_us": cost_us})
-    return Calibration(machine, alone, _usual(rank.alone_in_ddp for rank in ranks), len(rounds))
+    return Calibration(machine, alone, _usual(rank.alone_in_ddp for rank in ranks))
 
 
 def _usual(profiles: Iterable[dict[str, Any] | None]) -> Profile:
@@ -139,7 +136,7 @@ def _contention(one: CalibrationRound) -> float:
 
 
 def _behind(ranks: Sequence[Calibrated]) -> float:
-    """The slower rank of each step over all of them, minus 1."""
+    """The slower rank of each step over all of them, minus 1. A rank that is always slower counts as well."""
     slower_us = map(max, zip(*(rank.together_us for rank in ranks), strict=True))
     return median(slower_us) / median(us for rank in ranks for us in rank.together_us) - 1
 
@@ -183,10 +180,16 @@ def _busy_points(ranks: Sequence[Calibrated], points: Sequence[tuple[float, floa
     return rising([(size, tried.get(int(size), factor * us)) for size, us in points])
 
 
-def _cpu_points(ranks: Sequence[Calibrated]) -> tuple[tuple[float, float], ...]:
-    """Nothing where only one size was tried; the last line goes on for larger ones."""
-    found = rising([(size, max(0.0, us)) for size, us in _loaded(ranks, "cpu_us").items()])
-    return found if len(found) > 1 else ()
+def _cpu_points(
+    ranks: Sequence[Calibrated], busy_points: Sequence[tuple[float, float]]
+) -> tuple[tuple[float, float], ...]:
+    """Larger sizes, which were not tried, take the same share of their time as the largest that was."""
+    tried = _loaded(ranks, "cpu_us")
+    if not tried:
+        return ()
+    largest = max(tried)
+    share = tried[largest] / dict(busy_points)[largest]
+    return rising([(size, tried.get(int(size), share * us)) for size, us in busy_points])
 
 
 def _horovods(
@@ -200,11 +203,13 @@ def _horovods(
     """
     if not rounds:
         return None
-    own = rising([(size, max(_LEAST_US, us)) for size, us in _all_reduces(rounds)])
-    latency_us, torchs, torchs_latency_us = own[0][1], dict(points), points[0][1]
-    alone = rising([(size, max(us, latency_us + torchs[size] - torchs_latency_us)) for size, us in own])
-    busy = rising([(size, max(us, dict(busy_points).get(size, 0.0))) for size, us in alone])
-    return AllReduces(points=alone, busy_points=busy, cpu_points=_cpu_points([rank for one in rounds for rank in one]))
+    ranks = [rank for one in rounds for rank in one]
+    own = {size: median(rank.all_reduces[size][0] for rank in ranks) for size in ranks[0].all_reduces}
+    latency_us = max(_LEAST_US, own[int(points[0][0])])
+    alone = rising([(size, max(own[int(size)], latency_us + us - points[0][1])) for size, us in points])
+    torchs_busy_us = [us - busy_points[0][1] for _, us in busy_points] or [0.0] * len(points)
+    busy = [(size, max(us, latency_us + more_us)) for (size, us), more_us in zip(alone, torchs_busy_us, strict=True)]
+    return AllReduces(points=alone, busy_points=rising(busy), cpu_points=_cpu_points(ranks, busy))
 
 
 def _copy_gb_s(ranks: Sequence[Calibrated]) -> float | None:

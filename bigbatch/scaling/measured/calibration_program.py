@@ -36,13 +36,14 @@ _SENT_REPEATS = 8
 _SEVERAL = 8
 _FEWEST_REPEATS = 6
 _SECONDS_A_SIZE = 0.4
+_POLL_SECONDS = 2e-5  # Horovod itself waits at full speed, and takes the core from its own thread now and then
 
 
 class CalibrationTask(BaseModel):
     """`run` is a rank's step (see `stepper.run_of`), `bytes` the sizes of all-reduces, from the smallest on."""
 
     run: dict[str, Any]
-    engine: Literal["ddp", "horovod"] = "ddp"  # horovod: the step beside its cycles, in which nothing is sent
+    engine: Literal["ddp", "horovod"] = "ddp"
     model: str
     rank_batch: int
     bytes: list[int]
@@ -201,10 +202,7 @@ def _horovods(task: CalibrationTask, group: Engine) -> Calibrated:
 
 
 def _one_of_several(size_bytes: int, group: Horovod) -> tuple[float, float]:
-    """Wall and CPU time of each one more in the same cycle: the first waits for the cycle, and for what ranks agree on.
-
-    Horovod has this thread wait at work, so that the other threads have to share the core as beside a step.
-    """
+    """Wall and CPU time of one more in the same cycle: the first waits for the cycle, and for what ranks agree on."""
     (one_us, one_cpu_us), (several_us, several_cpu_us) = (_sent(size_bytes, count, group) for count in (1, _SEVERAL))
     return max(0.0, several_us - one_us) / (_SEVERAL - 1), max(0.0, several_cpu_us - one_cpu_us) / (_SEVERAL - 1)
 
@@ -222,7 +220,10 @@ def _sent(size_bytes: int, count: int, group: Horovod) -> tuple[float, float]:
             break
         cpu_us, started = _others_cpu_us(), time.perf_counter()
         # by names that come again, so that Horovod's cache knows them
-        for handle in [group.hvd.allreduce_async_(row, name=f"{size_bytes}.{place}") for place, row in rows]:
+        handles = [group.hvd.allreduce_async_(row, name=f"{size_bytes}.{place}") for place, row in rows]
+        for handle in handles:
+            while not group.hvd.poll(handle):
+                time.sleep(_POLL_SECONDS)
             group.hvd.synchronize(handle)
         walls.append(1e6 * (time.perf_counter() - started))
         cpus.append(_others_cpu_us() - cpu_us)

@@ -1,12 +1,12 @@
 """The simulator's step beside the measured one, for every case that the calibration speaks of.
 
 A simulation starts from what one rank computes in a step. That is timed in the same start as the steps that are
-predicted, in steps in which nothing is sent: on many a machine the next process takes a fifth longer for the same.
+predicted, in steps in which nothing is sent: the next process may take much longer for the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean as mean
 from statistics import median
@@ -16,22 +16,28 @@ from bigbatch.engines.ddp import own_bucket_mb
 from bigbatch.scaling.curve import ENGINES, Setting, configured
 from bigbatch.scaling.measured.calibration import RANKS, Calibration
 from bigbatch.scaling.measured.cases import Case, Subject
-from bigbatch.scaling.measured.timings import Round, Timing
+from bigbatch.scaling.measured.timings import Timing
 
 WITHIN = 0.25
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Medians of rounds; `error` is simulated over measured, minus 1."""
+    """Medians of rounds: of the median step of each, and of the expected one. `error`: simulated over measured - 1."""
 
     case: Case
     measured_s: float
-    simulated_s: float
+    simulated_s: float  # from the steps without messages of the same start
+    machine_s: float  # from the calibration alone, as 'scale simulate' does with machine.json
+    silent_s: float | None = None  # those steps
 
     @property
     def error(self) -> float:
         return self.simulated_s / self.measured_s - 1
+
+    @property
+    def machine_error(self) -> float:
+        return self.machine_s / self.measured_s - 1
 
     @property
     def holds(self) -> bool:
@@ -41,28 +47,40 @@ class Predicted:
 def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calibration) -> list[Predicted]:
     rank_batch = calibration.profile.rank_batch
     return [
-        Predicted(
-            case, timing.median_s, median(1e-6 * simulated_us(one, subject, calibration) for one in timing.rounds)
-        )
+        _predicted(timing, simulation(case, subject, calibration))
         for case, timing in found.items()
         if case.engine in ENGINES and case.ranks == RANKS and case.rank_batch == rank_batch
     ]
 
 
-def simulated_us(one: Round, subject: Subject, calibration: Calibration) -> float:
-    """The expected step of one start: the mean of steps as long as those that it took with nothing to send."""
-    case, machine = one.case, calibration.machine
+def _predicted(timing: Timing, setting: Setting) -> Predicted:
+    machine_us = setting.step_us(RANKS)
+    starts = [one.silent_s for one in timing.rounds if one.silent_s]
+    return Predicted(
+        case=timing.case,
+        measured_s=timing.median_s,
+        simulated_s=1e-6 * (median(step_us(setting, steps) for steps in starts) if starts else machine_us),
+        machine_s=1e-6 * machine_us,
+        silent_s=median(map(median, starts)) if starts else None,
+    )
+
+
+def simulation(case: Case, subject: Subject, calibration: Calibration) -> Setting:
     options = dict(subject.run(case).engine)
     config = configured(case.engine, simulated_options(case.engine, options, calibration.profile.gradient_bytes))
-    profile = calibration.profile_in_ddp if case.engine == "ddp" else calibration.profile
-    if case.engine == "ddp":
-        machine = machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
-    if not one.silent_s:
-        return Setting(profile, case.engine, config, machine).step_us(RANKS)
+    if case.engine == "horovod":
+        return Setting(calibration.profile, "horovod", config, calibration.machine)
+    copied = calibration.machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
+    return Setting(calibration.profile_in_ddp, case.engine, config, copied)
+
+
+def step_us(setting: Setting, silent_s: Sequence[float]) -> float:
+    """The expected step: the mean of steps that compute as long as these, in which nothing was sent."""
     # the other rank, the slower one of both, and Horovod's cycles are in these already
-    machine = machine.model_copy(update={"cycle_cost_us": 0.0})
-    factors = [1e6 * step_s / profile.compute_us for step_s in one.silent_s]
-    return mean(step.step_us for step in ENGINES[case.engine].typical(profile, factors, config, machine, RANKS))
+    machine = setting.machine.model_copy(update={"cycle_cost_us": 0.0})
+    factors = [1e6 * step_s / setting.profile.compute_us for step_s in silent_s]
+    steps = ENGINES[setting.engine].typical(setting.profile, factors, setting.config, machine, RANKS)
+    return mean(step.step_us for step in steps)
 
 
 def simulated_options(engine: str, options: Mapping[str, Any], gradient_bytes: int) -> dict[str, Any]:
