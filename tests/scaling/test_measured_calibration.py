@@ -113,7 +113,8 @@ def test_steps_on_a_busy_machine_judge_no_simulation(measurement):
     assert measurement.refused == ""
     assert "within 25%" in written.words_of(measurement)
     assert "not judged by these: the machine was too busy" in written.words_of(found)
-    assert all(row[3:] == ["", ""] for row in written.validation_rows(found))
+    assert all(row[4:6] == ["", ""] and "%" not in row[6] for row in written.validation_rows(found))
+    assert all("%" in row[4] and "%" in row[6] for row in written.validation_rows(measurement))
     assert not any("%" in row[-1] for row in shown.time_rows(found))
 
 

@@ -17,7 +17,10 @@ from bigbatch.scaling.measured.predicted import WITHIN
 from bigbatch.scaling.published import Checked
 from bigbatch.scaling.tables import csv_text
 
-VALIDATION = ("what", "measured ms", "simulated ms", "error", f"within {WITHIN:.0%}")
+VALIDATION = (
+    *("what", "measured ms", "without messages ms", "simulated ms", "error", f"within {WITHIN:.0%}"),
+    "from machine.json alone ms",
+)
 
 
 def write(found: Measurement, checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
@@ -69,7 +72,10 @@ def write(found: Measurement, checked: Sequence[Checked], folder: Path, command:
     return [*written, page.write(folder / "measure.html")]
 
 
-_CURVES = "Throughput over ranks times that of one process. Simulated where this machine was calibrated."
+_CURVES = (
+    "Throughput over ranks times that of one process, best rounds. Simulated where this machine was calibrated: the "
+    "median step of one process over the simulated one."
+)
 _PHASES = (
     "Exposed: waited after the last own gradient was ready. Medians of steps with notes, which are not the timed ones."
 )
@@ -81,6 +87,11 @@ def _validation(page: Page, found: Measurement) -> None:
     machine = found.calibration.machine
     page.heading("Simulated against measured")
     page.text(words_of(found))
+    page.text(
+        "A simulation starts from what a rank computes in a step. Here that is timed in the same start as the measured "
+        "steps, in steps without messages; all-reduces are those of the calibration below. The last column takes all "
+        "of it from the calibration, as 'bigbatch scale simulate --machine machine.json' does."
+    )
     page.table(VALIDATION, validation_rows(found))
     page.heading("This machine, calibrated")
     page.text(
@@ -103,8 +114,10 @@ def validation_rows(found: Measurement) -> list[list[Any]]:
         [
             one.case.label,
             f"{1e3 * one.measured_s:.2f}",
+            "" if one.silent_s is None else f"{1e3 * one.silent_s:.2f}",
             f"{1e3 * one.simulated_s:.2f}",
             *(("", "") if found.refused else (f"{one.error:+.0%}", "yes" if one.holds else "no")),
+            f"{1e3 * one.machine_s:.2f}" + ("" if found.refused else f" ({one.machine_error:+.0%})"),
         ]
         for one in found.predicted
     ]
