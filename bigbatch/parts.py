@@ -42,6 +42,7 @@ CALLED_FROM_OUTSIDE = ("datasets", "models", "optim", "recipes")
 
 
 _TYPES = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names for branches of a union
+_LONGEST_GOT = 200  # letters: a whole table beside the sentence hides it
 
 
 class Config(BaseModel):
@@ -166,4 +167,5 @@ def explain(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
     if first["type"] == "missing":
         return f"{owner} needs '{path}': set it"
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return f"{owner}: {path} {reason}; got {first['input']!r}" if path else f"{owner}: {reason}"
+    got = f"; got {first['input']!r}"
+    return f"{owner}: {path} {reason}{got if len(got) <= _LONGEST_GOT else ''}" if path else f"{owner}: {reason}"

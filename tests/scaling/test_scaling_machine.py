@@ -94,6 +94,16 @@ def test_measured_points_have_to_rise(points, sentence, tmp_path):
     assert sentence in str(caught.value)
 
 
+def test_a_long_table_is_not_repeated_beside_what_is_wrong_with_it(tmp_path):
+    description = json.loads(SHIPPED["here"].model_dump_json())
+    description["links"]["points"] = [[size, 100.0 - size] for size in range(50)]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps(description))
+    with pytest.raises(Problem, match="1 bytes in 99 µs after 0 bytes in 100 µs cannot be") as caught:
+        find(str(path))
+    assert len(str(caught.value)) < 300
+
+
 def test_an_all_reduce_may_take_no_cpu_time_but_none_of_the_other_times_is_nothing():
     points = ((0, 100.0), (1000, 200.0))
     assert AllReduces(points=points, cpu_points=((0, 0.0), (1000, 0.0))).cpu_points[0] == (0, 0)
