@@ -74,7 +74,8 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     size_inches: tuple[float, float] = (6.4, 3.8)
-    legend_place: Literal["best", "lower left"] = "best"  # best: where there is room, beside the axes if there are many
+    # best: where there is room, beside the axes if there are many
+    legend_place: Literal["best", "lower left", "beside"] = "best"
     rows: list[dict[str, Any]] = field(default_factory=list)
     figure: Figure = field(init=False)
     axes: Axes = field(init=False)
@@ -226,7 +227,8 @@ class Chart:
             lines, labels = self.axes.get_legend_handles_labels()
             for earlier in list(self.figure.legends):
                 earlier.remove()
-            if len(lines) > _MOST_LABELS_INSIDE and self.legend_place == "best":
+            many = len(lines) > _MOST_LABELS_INSIDE and self.legend_place == "best"
+            if many or self.legend_place == "beside":
                 self.figure.legend(lines, labels, loc="outside right upper")
             elif lines:
                 self.axes.legend(loc=self.legend_place)

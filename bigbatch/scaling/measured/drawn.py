@@ -35,7 +35,12 @@ def phases(found: Measurement, scale: str) -> Chart:
     """A bar for each case: forward, backward, waiting, update."""
     listed = [(case.label, timing.phases) for case, timing in found.timings.items() if timing.phases]
     chart = Chart(
-        "What a step consists of", "ms", "", scale=f"measured: {scale}", size_inches=(6.4, 1.2 + 0.3 * len(listed))
+        "What a step consists of",
+        "ms",
+        "",
+        scale=f"measured: {scale}",
+        size_inches=(6.4, 1.2 + 0.3 * len(listed)),
+        legend_place="beside",  # bars leave no room
     )
     for row, (label, parts) in enumerate(reversed(listed)):
         left_ms = 0.0
