@@ -39,7 +39,7 @@ MODELS: dict[str, tuple[str, list[str], tuple[int, ...], int]] = {
 }
 COLUMNS = (
     *("model", "what", "best ms", "median ms", "without messages ms", "simulated ms", "error", f"within {WITHIN:.0%}"),
-    *("machine.json alone", "others' cores", "load"),
+    *("calibration alone", "others' cores", "load"),
 )
 # beside the engines' own choices: a quarter of the model; 1 ms and a buffer that holds all
 _SHARES = (1.0, 1 / 8)
@@ -120,7 +120,7 @@ def _rows(name: str, found: Measurement) -> list[list[str]]:
             f"{1e3 * one.simulated_s:.2f}",
             f"{one.error:+.0%}",
             "yes" if one.holds else "no",
-            f"{1e3 * one.machine_s:.2f} ({one.machine_error:+.0%})",
+            f"{1e3 * one.calibrated_s:.2f} ({one.calibrated_error:+.0%})",
             "" if others is None else f"{others:.2f}",
             f"{timing.best.load_1min:.1f}",
         ])  # fmt: skip
@@ -131,7 +131,7 @@ def _markdown(found: dict[str, Measurement], rows: list[list[str]], holds: int) 
     origin = collect()
     plan = next(iter(found.values())).asked.plan
     predicted = [one for measured in found.values() for one in measured.predicted]
-    by_machine = sum(abs(one.machine_error) <= WITHIN for one in predicted)
+    by_calibration = sum(abs(one.calibrated_error) <= WITHIN for one in predicted)
     lines = [
         "# Measured against simulated, 2 ranks of one machine",
         "",
@@ -142,8 +142,8 @@ def _markdown(found: dict[str, Measurement], rows: list[list[str]], holds: int) 
         "loopback; errors are against the median of rounds. Simulated: the expected step, its computing taken from "
         "steps of the same processes in which nothing is sent (the same step took up to "
         f"{_most_unlike(found):.0%} longer in one process than in another), its messages from this machine's "
-        f"calibration. {holds} of {len(rows)} are within {WITHIN:.0%}. From machine.json alone, as 'bigbatch scale "
-        f"simulate' takes it, {by_machine} of {len(rows)} are. No number is fitted on the steps that are predicted; "
+        f"calibration. {holds} of {len(rows)} are within {WITHIN:.0%}. From the calibration alone, computing "
+        f"included, {by_calibration} of {len(rows)} are. No number is fitted on the steps that are predicted; "
         "what the simulator takes into account was chosen with earlier measurements of the first four models in sight.",
         "",
         "| " + " | ".join(COLUMNS) + " |",

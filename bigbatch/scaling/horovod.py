@@ -84,9 +84,10 @@ def typical(
     """
     found: list[Step] = []
     first_cycle_us = profile.forward_us
-    rows = math.ceil(_LEAST_STEPS / len(factors))  # of all factors, so that each counts the same
-    for factor in (*(factors[number % len(factors)] for number in range(-_FIRST_STEPS, 0)), *(rows * tuple(factors))):
-        step = simulate(profile.slowed(factor), config, machine, ranks, free=free, first_cycle_us=first_cycle_us)
+    counted = len(factors) * math.ceil(_LEAST_STEPS / len(factors))  # each factor as often as the others
+    for number in range(-_FIRST_STEPS, counted):
+        slowed = profile.slowed(factors[number % len(factors)])
+        step = simulate(slowed, config, machine, ranks, free=free, first_cycle_us=first_cycle_us)
         first_cycle_us = step.profile.forward_us + step.next_cycle_us - step.step_us
         found.append(step)
     return found[_FIRST_STEPS:]

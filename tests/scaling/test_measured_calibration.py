@@ -148,8 +148,8 @@ def measurement(recwarn):
 def test_a_simulated_step_is_set_beside_every_measured_one_of_two_ranks(measurement):
     found = {prediction.case: prediction for prediction in measurement.predicted}
     assert set(found) == {case for case in measurement.asked.cases if case.ranks == 2}
-    alone = predicted.Predicted(Case("ddp", 2, 8), measured_s=0.010, simulated_s=0.0125, machine_s=0.008)
-    assert (alone.error, alone.machine_error) == pytest.approx((0.25, -0.2))
+    alone = predicted.Predicted(Case("ddp", 2, 8), measured_s=0.010, simulated_s=0.0125, calibrated_s=0.008)
+    assert (alone.error, alone.calibrated_error) == pytest.approx((0.25, -0.2))
     assert alone.holds
     assert not replace(alone, simulated_s=0.0126).holds
 
@@ -174,7 +174,7 @@ def test_a_simulation_starts_from_what_ranks_compute_in_the_same_start(measureme
     subject, calibrated = measurement.asked.subject, measurement.calibration
     found = predicted.predicted(timings([start]), subject, calibrated)[0]
     assert found.simulated_s == pytest.approx(1e-6 * (13_300 / 3 + TRANSFER_US))
-    assert found.machine_s == pytest.approx(1e-6 * predicted.simulation(ONE_BUCKET, subject, calibrated).step_us(2))
+    assert found.calibrated_s == pytest.approx(1e-6 * predicted.simulation(ONE_BUCKET, subject, calibrated).step_us(2))
     assert found.silent_s == 4.3e-3
 
 

@@ -28,7 +28,7 @@ class Predicted:
     case: Case
     measured_s: float
     simulated_s: float  # from the steps without messages of the same start
-    machine_s: float  # from the calibration alone, as 'scale simulate' does with machine.json
+    calibrated_s: float  # from the calibration alone, which had processes of its own
     silent_s: float | None = None  # those steps
 
     @property
@@ -36,8 +36,8 @@ class Predicted:
         return self.simulated_s / self.measured_s - 1
 
     @property
-    def machine_error(self) -> float:
-        return self.machine_s / self.measured_s - 1
+    def calibrated_error(self) -> float:
+        return self.calibrated_s / self.measured_s - 1
 
     @property
     def holds(self) -> bool:
@@ -54,13 +54,13 @@ def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calib
 
 
 def _predicted(timing: Timing, setting: Setting) -> Predicted:
-    machine_us = setting.step_us(RANKS)
+    calibrated_us = setting.step_us(RANKS)
     starts = [one.silent_s for one in timing.rounds if one.silent_s]
     return Predicted(
         case=timing.case,
         measured_s=timing.median_s,
-        simulated_s=1e-6 * (median(step_us(setting, steps) for steps in starts) if starts else machine_us),
-        machine_s=1e-6 * machine_us,
+        simulated_s=1e-6 * (median(step_us(setting, steps) for steps in starts) if starts else calibrated_us),
+        calibrated_s=1e-6 * calibrated_us,
         silent_s=median(map(median, starts)) if starts else None,
     )
 

@@ -19,7 +19,7 @@ from bigbatch.scaling.tables import csv_text
 
 VALIDATION = (
     *("what", "measured ms", "without messages ms", "simulated ms", "error", f"within {WITHIN:.0%}"),
-    "from machine.json alone ms",
+    "from the calibration alone ms",
 )
 
 
@@ -89,8 +89,8 @@ def _validation(page: Page, found: Measurement) -> None:
     page.text(words_of(found))
     page.text(
         "A simulation starts from what a rank computes in a step. Here that is timed in the same start as the measured "
-        "steps, in steps without messages; all-reduces are those of the calibration below. The last column takes all "
-        "of it from the calibration, as 'bigbatch scale simulate --machine machine.json' does."
+        "steps, in steps without messages; all-reduces are those of the calibration below. The last column takes "
+        "computing from it as well. 'bigbatch scale simulate --machine machine.json' times the model itself."
     )
     page.table(VALIDATION, validation_rows(found))
     page.heading("This machine, calibrated")
@@ -117,7 +117,7 @@ def validation_rows(found: Measurement) -> list[list[Any]]:
             "" if one.silent_s is None else f"{1e3 * one.silent_s:.2f}",
             f"{1e3 * one.simulated_s:.2f}",
             *(("", "") if found.refused else (f"{one.error:+.0%}", "yes" if one.holds else "no")),
-            f"{1e3 * one.machine_s:.2f}" + ("" if found.refused else f" ({one.machine_error:+.0%})"),
+            f"{1e3 * one.calibrated_s:.2f}" + ("" if found.refused else f" ({one.calibrated_error:+.0%})"),
         ]
         for one in found.predicted
     ]
