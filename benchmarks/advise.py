@@ -18,7 +18,7 @@ import torch
 
 from bigbatch.advice import advise_run
 from bigbatch.advice.run_learner import RunLearner
-from bigbatch.recipes import described
+from bigbatch.recipes import load_run
 from bigbatch.schedules import scaled
 
 _MOST_EPOCHS = 60
@@ -27,7 +27,7 @@ _MEMORY_SAMPLES = 1024  # of the running mean, the same at every batch
 
 def seconds_to(loss: float, recipe: str, batch: int, seed: int) -> float | None:
     """CPU seconds until the running mean of the loss is below `loss`; None where that never happens."""
-    learner = RunLearner(described(recipe, [f"seed={seed}"]), None, None)
+    learner = RunLearner(load_run(recipe, [f"seed={seed}"]), None, None)
     rate = scaled(learner.baseline.rate, batch / learner.baseline.global_batch, "sqrt")
     keep = max(0.0, 1 - batch / _MEMORY_SAMPLES)
     mean, spent = None, 0.0
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    advice = advise_run(described(options.recipe))
+    advice = advise_run(load_run(options.recipe))
     ladder = sorted({*(2**power for power in range(2, advice.data_cap.bit_length())), advice.batch, advice.now})
     print(f"{options.recipe}: advised {advice.batch} (90 %: {advice.interval}), grade {advice.grade}; now {advice.now}")
     times: dict[int, float] = {}

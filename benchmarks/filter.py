@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import DBSCAN
 from sklearn.manifold import TSNE
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import load
 from bigbatch.datasets._files import data_folders
 from bigbatch.filters import _cluster, _map, _pca
@@ -50,7 +50,7 @@ def read_features(count: int) -> tuple[NDArray[np.float32], NDArray[np.int64], s
         rows = torch.arange(count)
         pieces = [(train.fetch(piece)[0].flatten(1) @ directions).relu().numpy() for piece in rows.split(1000)]
         return np.concatenate(pieces), train.labels[:count].numpy(), "projections of CIFAR-10's pixels"
-    labels = keyed.integers(CLASSES, 1, np.arange(count))
+    labels = rng.integers(CLASSES, 1, np.arange(count))
     centres = random.normal(size=(CLASSES, WIDTH)) * np.linspace(1, 0, WIDTH)
     return (centres[labels] + random.normal(size=(count, WIDTH))).astype(np.float32), labels, "synthetic clusters"
 

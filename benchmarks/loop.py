@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import synthetic
 
 from bigbatch import engines, models, parts
-from bigbatch.results import Folder
+from bigbatch.artifacts.folder import Folder
 from bigbatch.run import Run
-from bigbatch.training import Training
+from bigbatch.training.loop import Training
 
 ROUNDS = 9
 BATCH = 512

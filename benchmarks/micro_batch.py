@@ -17,11 +17,12 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import synthetic
 
-from bigbatch import engines, micro_batch, models, parts
-from bigbatch.batches import Batches, Progress, Split
-from bigbatch.gradient import GlobalGradient
-from bigbatch.position import Position
+from bigbatch import engines, models, parts
+from bigbatch.position import Position, Progress
 from bigbatch.run import Run
+from bigbatch.training import micro_batch
+from bigbatch.training.batches import Batches, Split
+from bigbatch.training.gradient import GlobalGradient
 
 GLOBAL_BATCH = 8192
 TIMED_SAMPLES = 4096

@@ -24,10 +24,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bigbatch import engines, parts
+from bigbatch.artifacts.folder import Folder
 from bigbatch.probes import DEFAULT
-from bigbatch.results import Folder
 from bigbatch.run import Run
-from bigbatch.training import Training
+from bigbatch.training.loop import Training
 
 MODELS: dict[str, dict[str, Any]] = {
     "ResNet-20": {"name": "resnet_cifar", "depth": 20},

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bigbatch import whole
-from bigbatch.provenance import collect
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.provenance import collect
 from bigbatch.scaling.measured import asked, measurement, written
 from bigbatch.scaling.measured.cases import Case, Sweep
 from bigbatch.scaling.measured.measurement import Measurement
@@ -60,10 +60,10 @@ def main() -> None:
     print(f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%} of the measured ones")
     if options.out:
         text = csv_text([{**row, "model": name} for name, one in found.items() for row in written.rows(one)])
-        whole.write_text(options.out / "measured.csv", text)
-        whole.write_text(options.out / "measured.md", _markdown(found, rows, holds))
+        atomic.write_text(options.out / "measured.csv", text)
+        atomic.write_text(options.out / "measured.md", _markdown(found, rows, holds))
         machine = next(one.calibration.machine for one in found.values() if one.calibration)
-        whole.write_text(options.out / "machine.json", machine.model_dump_json(indent=2) + "\n")
+        atomic.write_text(options.out / "machine.json", machine.model_dump_json(indent=2) + "\n")
 
 
 def _measured(name: str, options: argparse.Namespace) -> Measurement:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bigbatch.recipes import described
+from bigbatch.recipes import load_run
 from bigbatch.sweeps import Sweep
 
 RUNS = 12
@@ -30,7 +30,7 @@ def cpu_seconds(*arguments: str) -> float:
 
 def main() -> None:
     settings = ["model=mlp", "epochs=2", "micro_batch=64"]
-    run = described("digits", settings)
+    run = load_run("digits", settings)
     with tempfile.TemporaryDirectory() as folder:
         points = Sweep.draft(run, folder, grids={"global_batch": (64, 256)}, seeds=RUNS // 2).points()
         options = [argument for setting in settings for argument in ("--set", setting)]

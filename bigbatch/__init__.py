@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bigbatch.advice import advise
     from bigbatch.run import Run
-    from bigbatch.training import train
+    from bigbatch.training.loop import train
     from bigbatch.viewer.server import view
 
 __version__ = "0.1.0"
@@ -26,7 +26,7 @@ def __getattr__(name: str) -> Any:
 
         return advise
     if name == "train":
-        from bigbatch.training import train
+        from bigbatch.training.loop import train
 
         return train
     if name == "view":

@@ -61,7 +61,7 @@ def _exit_code(arguments: list[str] | None) -> Any:
 
 
 def _say(ending: Problem | Stopped) -> int:
-    from bigbatch.launch import posted
+    from bigbatch.launch.processes import posted
 
     if posted(str(ending)):
         return DONE  # or the ranks were started again; the launcher reads the run's status instead

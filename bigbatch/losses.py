@@ -16,7 +16,7 @@ def per_sample_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets).mean(dim=1)
 
 
-def count_hits(logits: Tensor, targets: Tensor) -> Tensor:
+def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
     """How many predictions are right; for text in units of samples: each window counts its fraction of right words."""
     right = logits.detach().argmax(dim=-1) == targets
     return right.sum() / (targets.numel() / len(targets))

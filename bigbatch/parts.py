@@ -142,11 +142,13 @@ def _outside(kind: str, path: str) -> Any:
 
 
 def configure(kind: str, value: Any) -> Config:
-    """A name, a dict with a name, or a ready Config becomes the part's Config."""
+    """A name, a dict with a name, or a ready Config becomes the part's Config; a number is a constant batch size."""
     if isinstance(value, Config):
         return value
     if isinstance(value, str):
         value = {"name": value}
+    if kind == "batch_sizes" and isinstance(value, int) and not isinstance(value, bool):
+        value = {"name": "constant", "global_batch": value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise Problem(f"a {KINDS[kind]} is a name or has a name, like {{'name': '{names(kind)[0]}'}}; got {value!r}")
     config_class = find(kind, value["name"]).Config

@@ -6,6 +6,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far a training has come."""
+
+    step: int = 0
+    samples: int = 0
+    epoch: int = 0  # whole epochs finished
+    offset: int = 0  # samples seen in the epoch at hand
+
+
+@dataclass(frozen=True)
 class Position:
     """What schedules, batch sizes and probes may know of time.
 

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from bigbatch import batch_sizes, parts
+from bigbatch import parts, settings
 from bigbatch.errors import Problem
 
 
@@ -54,7 +54,7 @@ class Run(BaseModel):
     dataset: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("datasets"))]
     filter: Annotated[SerializeAsAny[parts.Config] | None, BeforeValidator(_filter)] = None
     model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("models"))]
-    global_batch: Annotated[parts.Config, BeforeValidator(batch_sizes.configure), PlainSerializer(_brief_batch_size)]
+    global_batch: Annotated[parts.Config, BeforeValidator(_part("batch_sizes")), PlainSerializer(_brief_batch_size)]
     micro_batch: Literal["auto"] | PositiveInt = "auto"
     batchnorm_group: Literal["auto"] | PositiveInt = "auto"
     optimizer: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("optim"))]
@@ -113,14 +113,12 @@ class Run(BaseModel):
     def folder_name(self) -> str:
         return f"{self.name}-{self.hash}"
 
-    def with_settings(self, settings: Iterable[str]) -> Run:
+    def with_settings(self, assignments: Iterable[str]) -> Run:
         """A copy with `optimizer.lr=3.2`, `optimizer=adam`, `epochs=2` ... applied in turn."""
         fields = self.model_dump(mode="json")
-        for setting in settings:
-            path, equals, text = setting.partition("=")
-            if not equals or not path:
-                raise Problem(f"'{setting}' is not a setting: write FIELD=VALUE, like optimizer.lr=3.2")
-            _assign(fields, path.split("."), value_of(text), setting)
+        for setting in assignments:
+            path, value = settings.parse(setting, example="optimizer.lr=3.2")
+            settings.assign(fields, path, value)
         return Run(**fields)
 
 
@@ -128,32 +126,3 @@ def fingerprint(fields: dict[str, Any]) -> str:
     """The hash of a run from its fields as JSON has them."""
     canonical = json.dumps({name: value for name, value in fields.items() if name != "name"}, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:10]
-
-
-def value_of(text: str) -> Any:
-    """JSON where it is JSON (numbers, true, null, lists), else the text itself."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
-
-
-def _assign(fields: dict[str, Any], path: list[str], value: Any, setting: str) -> None:
-    *parents, last = path
-    for depth, parent in enumerate(parents):
-        child = fields.get(parent)
-        if isinstance(child, str):
-            child = {"name": child}
-        if child is None:
-            child = {}
-        if not isinstance(child, dict):
-            raise Problem(
-                f"'{setting}': '{'.'.join(path[: depth + 1])}' is {child!r} and has no fields: set it as a whole"
-            )
-        fields[parent] = child
-        fields = child
-    fields[last] = value
-    if last == "epochs" and not parents:
-        fields["steps"] = None  # a new budget replaces the old one
-    if last == "steps" and not parents:
-        fields["epochs"] = None

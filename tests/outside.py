@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bigbatch.engines import rank_started
+from bigbatch.engines import env_rank
 from bigbatch.recipes import digits
 from bigbatch.run import Run
 
@@ -47,7 +47,7 @@ class DyingSGD(torch.optim.SGD):
     ) -> None:
         super().__init__(params, lr=lr, momentum=0.9)
         self.marker, self.at_step, self.signal_number, self.taken = Path(marker), at_step, signal_number, 0
-        self.here = rank_started() == rank
+        self.here = env_rank() == rank
 
     def step(self, closure: Any = None) -> Any:
         self.taken += 1

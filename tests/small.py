@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from bigbatch.results import Folder
+from bigbatch.artifacts.folder import Folder
 from bigbatch.run import Run
 
 

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from bigbatch import datasets, parts
-from bigbatch.batches import Batches, Progress, Split
 from bigbatch.errors import Problem
+from bigbatch.position import Progress
+from bigbatch.training.batches import Batches, Split
 
 
 @pytest.fixture(scope="module")

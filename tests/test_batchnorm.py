@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from bigbatch import engines, parts
-from bigbatch.batchnorm import RunningStatistics
+from bigbatch.training.batchnorm import RunningStatistics
 
 LOCAL = engines.start(parts.configure("engines", "local"))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bigbatch import checkpoint
+from bigbatch.artifacts import checkpoint
 from bigbatch.errors import Problem
 
 
@@ -87,7 +87,7 @@ import resource, signal, sys
 from pathlib import Path
 import torch
 from torch import nn
-from bigbatch import checkpoint
+from bigbatch.artifacts import checkpoint
 from bigbatch.errors import Problem
 
 folder, where = Path(sys.argv[1]), sys.argv[2]

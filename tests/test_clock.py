@@ -2,9 +2,10 @@ import pytest
 from small import small_run
 
 from bigbatch import datasets, parts
-from bigbatch.batches import Batches, Progress
-from bigbatch.clock import Clock
 from bigbatch.errors import Problem
+from bigbatch.position import Progress
+from bigbatch.training.batches import Batches
+from bigbatch.training.progress import Clock
 
 SAMPLES = 1437
 

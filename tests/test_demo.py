@@ -15,12 +15,12 @@ import pytest
 from small import small_run
 
 from bigbatch import demo, schedules
+from bigbatch.artifacts.folder import Folder
 from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
 from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
 from bigbatch.demo.tuning import INITS, RATES, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
 from bigbatch.filters._held_out import NAME
 from bigbatch.recipes import legw_digits
-from bigbatch.results import Folder
 
 TESTS = Path(__file__).parent
 BY_NAME = {station.name: station for station in stations()}

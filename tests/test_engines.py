@@ -9,9 +9,9 @@ import pytest
 from small import bigbatch, final_weights, small_run, write_run
 
 from bigbatch import parts
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.results import Folder
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 NET = {"name": "outside:Net", "dropout": 0.0}  # BatchNorm: 5 groups of 64 in a batch of 300, 3 for one rank and 2
 

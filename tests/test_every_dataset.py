@@ -13,12 +13,12 @@ import pytest
 import torch
 from PIL import Image
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, Samples, load
 
 
 def _random(count: int, key: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return keyed.integers(256, key, np.arange(count)).astype(np.uint8)
+    return rng.integers(256, key, np.arange(count)).astype(np.uint8)
 
 
 def _nothing(folder: Path) -> None:
@@ -52,7 +52,7 @@ def _ptb(folder: Path) -> None:
     (folder / "ptb").mkdir()
     words = ("<unk>", "the", "market", "fell", "N")
     for name, count in (("train", 300), ("valid", 50), ("test", 60)):
-        text = " ".join(words[number] for number in keyed.integers(5, 3, np.arange(count)))
+        text = " ".join(words[number] for number in rng.integers(5, 3, np.arange(count)))
         (folder / f"ptb/ptb.{name}.txt").write_text(f" {text} \n")
 
 
@@ -120,7 +120,7 @@ def test_rows_are_the_same_in_any_order_and_split(name: str, folder: Path) -> No
     count = min(len(samples), 40)
     for epoch in (None, 0, 3):
         whole = samples.fetch(torch.arange(count), seed=2, epoch=epoch)
-        order = keyed.permutation(count, 1)
+        order = rng.permutation(count, 1)
         pieces = [samples.fetch(piece, seed=2, epoch=epoch) for piece in order.split(3)]
         for part in (0, 1):
             assert torch.equal(torch.cat([piece[part] for piece in pieces]), whole[part][order])

@@ -11,10 +11,10 @@ import torch
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch import parts, probes
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.probes._commands import probe
-from bigbatch.results import Folder
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 NAMES = parts.names("probes")
 NET = {"name": "outside:Net", "dropout": 0.2}

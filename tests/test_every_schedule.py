@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bigbatch import batch_sizes, parts, schedules
+from bigbatch import parts, schedules
 from bigbatch.position import Position
 
 TOTAL_EPOCHS, SAMPLES = 6, 1000
@@ -24,7 +24,9 @@ def config_of(name: str) -> parts.Config:
 
 def run_of(name: str, global_batch: int) -> SimpleNamespace:
     return SimpleNamespace(
-        optimizer=SimpleNamespace(lr=0.1), schedule=config_of(name), global_batch=batch_sizes.configure(global_batch)
+        optimizer=SimpleNamespace(lr=0.1),
+        schedule=config_of(name),
+        global_batch=parts.configure("batch_sizes", global_batch),
     )
 
 

@@ -11,8 +11,8 @@ import xml.etree.ElementTree
 import pytest
 
 from bigbatch.errors import Problem
-from bigbatch.figures import COLOURS, Chart, plain
-from bigbatch.page import Page
+from bigbatch.output.figures import COLOURS, Chart, plain
+from bigbatch.output.page import Page
 
 
 def accuracy_chart() -> Chart:

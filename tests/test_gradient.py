@@ -13,12 +13,12 @@ import pytest
 import torch
 from small import small_run
 
-from bigbatch import datasets, engines, keyed, models, parts
-from bigbatch.batches import Batch, Batches, Progress, Split
-from bigbatch.gradient import GlobalGradient
+from bigbatch import datasets, engines, models, parts, rng
 from bigbatch.losses import per_sample_loss
-from bigbatch.position import Position
+from bigbatch.position import Position, Progress
 from bigbatch.run import Run
+from bigbatch.training.batches import Batch, Batches, Split
+from bigbatch.training.gradient import GlobalGradient
 
 HERE = Position(epochs=0.0, total_epochs=1.0, global_batch=512)
 
@@ -29,7 +29,7 @@ def batch_of(run: Run, dataset: datasets.Dataset, split: Split, count: int) -> B
 
 def start(run: Run, engine: engines.Engine) -> tuple[datasets.Dataset, GlobalGradient]:
     dataset = datasets.load(run.dataset)
-    keyed.seed_torch(0)
+    rng.seed_torch(0)
     model = models.build(run.model, dataset).to(torch.float64 if run.dtype == "float64" else torch.float32)
     global_gradient = GlobalGradient(run, Batches(dataset, run.seed), model, engine)
     global_gradient.wrap()

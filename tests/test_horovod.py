@@ -18,12 +18,13 @@ from small import bigbatch, final_weights, same_bits, small_run, write_run
 from test_gradient import EXACT, ON_TWO_RANKS, UNUSED, assert_close, autograd_oracle, gradient
 from torch import Tensor, nn
 
-from bigbatch import engines, launch, parts
-from bigbatch.batches import Split
-from bigbatch.results import Folder
+from bigbatch import engines, parts
+from bigbatch.artifacts.folder import Folder
+from bigbatch.launch import processes
+from bigbatch.launch.signals import StopRequest
 from bigbatch.run import Run
-from bigbatch.signals import StopRequest
-from bigbatch.training import Training, train
+from bigbatch.training.batches import Split
+from bigbatch.training.loop import Training, train
 
 NET = {"name": "outside:Net", "dropout": 0.0}  # BatchNorm: 5 groups of 64 in a batch of 300, 3 for one rank and 2
 CASES = [(model, optimizer) for model in ("mlp", "cnn", "lstm") for optimizer in ("momentum", "lars", "lamb")]
@@ -59,7 +60,7 @@ def branches(engine: engines.Engine) -> dict[str, object]:
             model(engine.rank == 0).backward()
         else:
             if name == "accumulated":
-                with engine.accumulating(wrapped):
+                with engine.no_sync(wrapped):
                     wrapped(engine.rank == 0).backward()
             wrapped(engine.rank == 0).backward()
         found[name] = [None if p.grad is None else p.grad.flatten().tolist() for p in model.parameters()]
@@ -92,8 +93,8 @@ def main(engine_name: str, folder: Path) -> None:
 
 
 def all_cases(engine_name: str, folder: Path) -> Path:
-    environment = launch.start_environment(2) | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    line = launch.start_line(engine_name, 2, "test_horovod", [engine_name, str(folder)])
+    environment = processes.start_environment(2) | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    line = processes.start_line(engine_name, 2, "test_horovod", [engine_name, str(folder)])
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return folder

@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from small import bigbatch, small_run, write_run
 
-from bigbatch import engines, horovodrun, launch
+from bigbatch import engines
 from bigbatch.engines import horovod
+from bigbatch.launch import horovodrun, processes
 from bigbatch.run import Run
 
 
@@ -94,8 +95,8 @@ def test_a_rank_of_horovodrun_knows_itself(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in {"RANK": "3", "SIZE": "8", "LOCAL_SIZE": "4"}.items():
         monkeypatch.setenv(f"HOROVOD_{name}", value)
-    assert (engines.rank_started(), engines.ranks_started(), engines.local_ranks_started()) == (3, 8, 4)
-    assert launch.on_ranks(small_run(), 1).engine.name == "horovod"
+    assert (engines.env_rank(), engines.env_world_size(), engines.env_local_world_size()) == (3, 8, 4)
+    assert processes.on_ranks(small_run(), 1).engine.name == "horovod"
     assert not engines.restarted()
     monkeypatch.setenv(engines.RESTARTS, "1")
     assert engines.restarted()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bigbatch import parts
-from bigbatch.results import Folder
-from bigbatch.training import train
+from bigbatch.artifacts.folder import Folder
+from bigbatch.training.loop import train
 
 
 @pytest.mark.realdata

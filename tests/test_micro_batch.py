@@ -1,6 +1,6 @@
 import torch
 
-from bigbatch import micro_batch
+from bigbatch.training import micro_batch
 
 
 def with_cost(cost):

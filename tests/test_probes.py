@@ -11,11 +11,11 @@ import pytest
 import torch
 from small import final_weights, same_bits, small_run
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
 from bigbatch.probes._commands import peaks, probe
 from bigbatch.probes.noise_scale import parts_of
-from bigbatch.results import Folder
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 NET = {"name": "outside:Net", "dropout": 0.2}
 NOISE = {"name": "noise_scale", "every_steps": 1}
@@ -44,11 +44,12 @@ def test_micro_gradients_are_those_of_the_micro_batches(tmp_path):
     run = small_run(dtype="float64", probes=[NOISE], epochs=None, steps=1)
     row = trained(run, tmp_path).metrics()[0]["noise_scale"]
 
-    from bigbatch import datasets, keyed, models
-    from bigbatch.batches import Batches, Progress, Split
+    from bigbatch import datasets, models, rng
+    from bigbatch.position import Progress
+    from bigbatch.training.batches import Batches, Split
 
     dataset = datasets.load(run.dataset)
-    keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+    rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
     model = models.build(run.model, dataset).double()
     indices = Batches(dataset, run.seed).next(Progress(), 256, Split(1, 64)).indices
     gradients = []

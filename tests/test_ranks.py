@@ -11,8 +11,8 @@ import pytest
 import torch
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
-from bigbatch.results import Folder
-from bigbatch.training import train
+from bigbatch.artifacts.folder import Folder
+from bigbatch.training.loop import train
 
 NET = {"name": "outside:Net", "dropout": 0.0}  # BatchNorm; dropout's masks depend on the micro-batch
 
@@ -109,7 +109,7 @@ def test_bad_input_on_two_ranks_is_said_once_without_a_traceback(tmp_path, field
 def test_fresh_does_not_touch_a_folder_that_is_being_trained(tmp_path):
     run = small_run()
     folder = Folder(tmp_path / "ranks" / run.with_settings(["engine=ddp"]).folder_name)
-    with folder.alone():
+    with folder.lock():
         folder.create(run.with_settings(["engine=ddp"]))
         before = folder.path.stat().st_mtime_ns  # a file that is moved away and back would change it
         done, _ = on_two_ranks(run, tmp_path, "--fresh", expect=2)

@@ -7,8 +7,9 @@ import sys
 import pytest
 from small import small_run
 
+from bigbatch.artifacts.folder import Folder
+from bigbatch.artifacts.metrics import MetricsWriter
 from bigbatch.errors import Problem
-from bigbatch.results import Folder, MetricsWriter
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_run_json_says_where_a_result_comes_from(folder):
 
 
 def test_rows_come_back_and_a_line_cut_short_is_left_out(folder):
-    writer = MetricsWriter(folder)
+    writer = MetricsWriter(folder.path / "metrics.jsonl")
     for step in (1, 2, 3):
         writer.add({"step": step, "train_loss": 0.1 * step})
     writer.close()
@@ -46,7 +47,7 @@ def test_a_broken_line_in_the_middle_is_named_and_nothing_is_dropped(folder):
 
 
 def test_what_is_not_finite_is_null(folder):
-    writer = MetricsWriter(folder)
+    writer = MetricsWriter(folder.path / "metrics.jsonl")
     writer.add({"step": 1, "train_loss": float("nan"), "probe": {"values": [1.0, float("inf")]}})
     writer.close()
     assert folder.metrics() == [{"step": 1, "train_loss": None, "probe": {"values": [1.0, None]}}]
@@ -62,13 +63,13 @@ def test_a_run_json_that_was_changed_is_refused(folder):
 def test_what_was_set_aside_comes_back_if_nothing_new_was_saved(folder):
     folder.status = "done"
     (folder.checkpoints / "step-00000001").mkdir(parents=True)
-    with pytest.raises(Problem), folder.set_aside():
+    with pytest.raises(Problem), folder.move_aside():
         assert folder.status is None
         folder.status = "failed"
         raise Problem("does not divide")
     assert folder.status == "done"
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000001"]
-    with folder.set_aside():
+    with folder.move_aside():
         folder.status = "running"
     assert folder.status == "running"
     assert not folder.checkpoints.exists()
@@ -79,13 +80,13 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(Problem, match=r"cannot be written to .*: choose another --runs-dir"),
-        Folder(tmp_path / "file" / "run").alone(),
+        Folder(tmp_path / "file" / "run").lock(),
     ):
         pass
 
 
 def test_rewinding_drops_what_will_be_made_again(folder):
-    writer = MetricsWriter(folder)
+    writer = MetricsWriter(folder.path / "metrics.jsonl")
     for step in (1, 2, 3):
         writer.add({"step": step})
     writer.close()
@@ -95,20 +96,20 @@ def test_rewinding_drops_what_will_be_made_again(folder):
 
 def test_a_second_process_is_refused_and_told_who_is_there(folder):
     hold = (
-        "import sys; from pathlib import Path; from bigbatch.results import Folder\n"
-        "with Folder(Path(sys.argv[1])).alone(): print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from bigbatch.artifacts.folder import Folder\n"
+        "with Folder(Path(sys.argv[1])).lock(): print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", hold, str(folder.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(Problem, match=f"is being trained by process {other.pid}: wait for it"), folder.alone():
+        with pytest.raises(Problem, match=f"is being trained by process {other.pid}: wait for it"), folder.lock():
             pass
-        assert folder.trainer_pid() == other.pid
+        assert folder.lock_holder_pid() == other.pid
         other.kill()  # the lock dies with its process
-    with folder.alone():
-        assert folder.trainer_pid() is not None
-    assert folder.trainer_pid() is None
+    with folder.lock():
+        assert folder.lock_holder_pid() is not None
+    assert folder.lock_holder_pid() is None
 
 
 def test_a_folder_that_is_no_run_is_one_sentence(tmp_path):

@@ -7,12 +7,12 @@ import pytest
 import torch
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
-from bigbatch import datasets, keyed, models, parts
-from bigbatch.batches import Slice
-from bigbatch.carried import CarriedState
+from bigbatch import datasets, models, parts, rng
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
-from bigbatch.results import Folder
-from bigbatch.training import train
+from bigbatch.training.batches import Slice
+from bigbatch.training.hidden_state import HiddenState
+from bigbatch.training.loop import train
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def text(tmp_path):
     folder.mkdir(parents=True)
     words = [f"w{n}" for n in range(12)]
     for name, lines in (("train", 150), ("valid", 10), ("test", 40)):
-        starts = keyed.integers(12, len(name), np.arange(lines))
+        starts = rng.integers(12, len(name), np.arange(lines))
         rows = [" ".join([words[(start + n) % 12] for n in range(12)] + ["<unk>"]) for start in starts]
         (folder / f"ptb.{name}.txt").write_text("\n".join(rows) + "\n")
     return tmp_path / "data"
@@ -61,7 +61,7 @@ def test_state_is_carried_as_in_one_long_sequence(tmp_path, text):
     run = text_run(optimizer={"name": "sgd", "lr": 1e-300}, epochs=1, micro_batch=4)
     rows = [row for row in trained(run, tmp_path, text).metrics() if "rate" in row]
     dataset = datasets.load(run.dataset, text)
-    keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+    rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
     model = models.build(run.model, dataset).double()
     windows = dataset.train.arranged(12)
     steps = len(windows) // 12
@@ -106,10 +106,10 @@ def test_a_state_is_put_together_from_its_parts():
         def sum(self, tensor):
             return tensor
 
-    state = CarriedState(4)
+    state = HiddenState(4)
     assert state.take(Slice(0, 2)) is None
     state.put(Slice(2, 4), (torch.ones(1, 2, 3),))
-    (whole,) = state.gathered(TwoRanks())
+    (whole,) = state.gather(TwoRanks())
     assert whole[0, :, 0].tolist() == [0, 0, 1, 1]
 
 

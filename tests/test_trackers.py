@@ -12,11 +12,11 @@ import pytest
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch import trackers
+from bigbatch.artifacts.folder import Folder
+from bigbatch.artifacts.metrics import scalars
 from bigbatch.errors import Notice, Problem
-from bigbatch.results import Folder
-from bigbatch.scalars import scalars
 from bigbatch.trackers._follow import Following, follow
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 
 def events(folder: Path) -> dict[str, list[tuple[int, float]]]:

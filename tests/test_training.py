@@ -14,10 +14,10 @@ import torch
 from PIL import Image
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
-from bigbatch.results import Folder
 from bigbatch.run import Run
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 NET = {"name": "outside:Net", "dropout": 0.2}  # with dropout and BatchNorm
 

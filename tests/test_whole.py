@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 
 
 def test_an_error_on_the_way_leaves_what_was_there(tmp_path):
-    target = whole.write_text(tmp_path / "new" / "table.csv", "old")
-    with pytest.raises(ZeroDivisionError), whole.file(target) as temporary:
+    target = atomic.write_text(tmp_path / "new" / "table.csv", "old")
+    with pytest.raises(ZeroDivisionError), atomic.file(target) as temporary:
         temporary.write_text("half")
         1 / 0  # noqa: B018
     assert target.read_text() == "old"
@@ -20,4 +20,4 @@ def test_an_error_on_the_way_leaves_what_was_there(tmp_path):
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Problem, match=r"file/table\.csv could not be written \(.*\): choose another place"):
-        whole.write_text(tmp_path / "file" / "table.csv", "new")
+        atomic.write_text(tmp_path / "file" / "table.csv", "new")

@@ -24,7 +24,7 @@ from bigbatch.advice.measure import check_batches, measured
 from bigbatch.advice.records import records_of
 from bigbatch.advice.run_learner import RunLearner
 from bigbatch.advice.verify import verified
-from bigbatch.engines import ranks_started
+from bigbatch.engines import env_world_size
 from bigbatch.errors import Problem
 from bigbatch.probes._objective import Loss
 from bigbatch.probes._untouched import untouched
@@ -32,7 +32,7 @@ from bigbatch.probes._untouched import untouched
 if TYPE_CHECKING:
     from torch import nn
 
-    from bigbatch.results import Folder
+    from bigbatch.artifacts.folder import Folder
     from bigbatch.run import Run
 
 __all__ = ["Advice", "advise", "advise_run"]
@@ -93,8 +93,8 @@ def advise_run(
     quiet: bool = True,
 ) -> Advice:
     """The same for a run as its training would begin, or at the newest checkpoint of its folder, which is only read."""
-    if ranks_started() > 1:
-        raise Problem(f"advise measures in one process, but {ranks_started()} ranks were started: leave torchrun out")
+    if env_world_size() > 1:
+        raise Problem(f"advise measures in one process, but {env_world_size()} ranks were started: leave torchrun out")
     learner = RunLearner(run, folder, data_dir)
     try:
         return _advised(learner, folder, seconds, steps, batches, verify, quiet)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from bigbatch import whole
 from bigbatch.advice import rates
 from bigbatch.advice.decide import LEVEL, Grade, Known, graded, rounded
 from bigbatch.advice.learner import Learner
 from bigbatch.advice.measure import Measured
 from bigbatch.advice.prior import preferred_batch
 from bigbatch.advice.records import Records
-from bigbatch.results import to_json
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.metrics import dump_json
 
 _CURVE_POINTS = 41
 
@@ -57,7 +57,7 @@ class Advice:
 
     def to_json(self) -> str:
         """All of it, as the standard has JSON: what is not finite is null."""
-        return to_json(asdict(self), indent=2)
+        return dump_json(asdict(self), indent=2)
 
     def show(self) -> None:
         """On one screen of a terminal."""
@@ -69,7 +69,7 @@ class Advice:
         """advise.json and advise.html; gives the page's path."""
         from bigbatch.advice.web_page import page
 
-        whole.write_text(Path(folder) / "advise.json", self.to_json() + "\n")
+        atomic.write_text(Path(folder) / "advise.json", self.to_json() + "\n")
         return page(self).write(Path(folder) / "advise.html")
 
 

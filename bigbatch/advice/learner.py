@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bigbatch import batchnorm, keyed, optim, parts
+from bigbatch import optim, parts, rng
 from bigbatch.advice.data import OnDevice, gathered
 from bigbatch.errors import Problem
 from bigbatch.probes._data import Subject, Tensors
 from bigbatch.probes._objective import Loss, trainable
 from bigbatch.probes._untouched import moved, untouched
 from bigbatch.schedules import Baseline
+from bigbatch.training import batchnorm
 
 
 class Learner:
@@ -178,7 +179,7 @@ class ModuleLearner(Learner):
     def _differentiate(self, batch: int) -> tuple[float, Callable[[], Tensor] | None]:
         if self._offset + batch > self.samples_per_epoch:
             self._epoch, self._offset = self._epoch + 1, 0
-        order = keyed.permutation(self.samples_per_epoch, self.subject.seed, self._epoch, keyed.ORDER)
+        order = rng.permutation(self.samples_per_epoch, self.subject.seed, self._epoch, rng.ORDER)
         chosen = order[self._offset : self._offset + batch]
         self._offset += batch
         objective = self.subject.objective(chosen, self.steps)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from bigbatch.advice.words import percent
-from bigbatch.micro_batch import available_bytes
+from bigbatch.training.micro_batch import available_bytes
 
 _USABLE = 0.9  # of what is free: the rest is the system's
 

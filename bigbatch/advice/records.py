@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.probes._commands import peaks
-from bigbatch.results import Folder
 
 
 @dataclass(frozen=True)

@@ -10,16 +10,17 @@ from typing import Any
 
 from torch import Tensor
 
-from bigbatch import batchnorm, engines, micro_batch, schedules
+from bigbatch import engines, schedules
 from bigbatch.advice import rates
 from bigbatch.advice.learner import Learner
-from bigbatch.batches import Split
-from bigbatch.launch import on_ranks
+from bigbatch.artifacts.folder import Folder
+from bigbatch.launch.processes import on_ranks
 from bigbatch.position import Position
 from bigbatch.probes._data import Subject
 from bigbatch.probes._standing import Standing
-from bigbatch.results import Folder
 from bigbatch.run import Run
+from bigbatch.training import batchnorm, micro_batch
+from bigbatch.training.batches import Split
 
 _PLAIN = ("sgd", "momentum", "nesterov", "lars")
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.errors import Problem
 
 Floats = NDArray[np.float64]
 SIZES = 5
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 40
 _DRAWS = 1000
-_KEY = 701  # keeps these random numbers apart from others (see keyed.py)
+_KEY = 701  # keeps these random numbers apart from others (see rng.py)
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class StepTimes:
         """a and b with repetitions and batches resampled: what noise, and a line that does not fit, make of them."""
         sizes = np.asarray(self.batches, float)
         rounds, places = self.rounds.shape
-        chosen_rounds = keyed.integers(rounds, 1, _KEY, np.arange(_DRAWS * rounds)).reshape(_DRAWS, rounds)
-        chosen_places = keyed.integers(places, 2, _KEY, np.arange(_DRAWS * places)).reshape(_DRAWS, places)
+        chosen_rounds = rng.integers(rounds, 1, _KEY, np.arange(_DRAWS * rounds)).reshape(_DRAWS, rounds)
+        chosen_places = rng.integers(places, 2, _KEY, np.arange(_DRAWS * places)).reshape(_DRAWS, places)
         lines = []
         for some_rounds, some_places in zip(chosen_rounds, chosen_places, strict=True):
             if len(np.unique(some_places)) < 3:

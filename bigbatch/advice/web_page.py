@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigbatch.advice import words
-from bigbatch.figures import Chart
-from bigbatch.page import Page
+from bigbatch.output.figures import Chart
+from bigbatch.output.page import Page
 
 if TYPE_CHECKING:
     from bigbatch.advice.answer import Advice

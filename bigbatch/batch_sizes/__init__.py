@@ -17,13 +17,6 @@ from bigbatch.position import Position
 History = Sequence[Mapping[str, Any]]
 
 
-def configure(value: Any) -> parts.Config:
-    """A plain number is a constant batch; the rest is as for every part."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = {"name": "constant", "global_batch": value}
-    return parts.configure("batch_sizes", value)
-
-
 def at(position: Position, history: History, config: parts.Config) -> int:
     """The global batch that begins at `position`, whose own `global_batch` is not read."""
     return parts.find("batch_sizes", config.name).at(position, history, config)

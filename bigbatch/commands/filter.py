@@ -75,11 +75,11 @@ def filter_dataset(
     if recipe is not None or global_batch is not None:
         raise Problem("--recipe and --global-batch are for --tune: add it, or leave them out")
     out = out or Path("kept.npz")
-    from bigbatch.engines import ranks_started
+    from bigbatch.engines import env_world_size
     from bigbatch.filters import _commands
-    from bigbatch.launch import command_on_ranks
+    from bigbatch.launch.processes import command_on_ranks
 
-    if ranks > 1 and ranks_started() == 1:
+    if ranks > 1 and env_world_size() == 1:
         _commands.refuse_bad_target(out, "kept.npz")
         arguments = [
             *("filter", dataset, "--out", str(out), "--by", by, "--rounds", str(rounds), "--runs-dir", str(runs_dir)),

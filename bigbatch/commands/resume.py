@@ -17,8 +17,8 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Continue the run in a folder from its last checkpoint, on any number of ranks."""
-    from bigbatch.launch import on_ranks, run_here_or_on_ranks
-    from bigbatch.results import Folder
+    from bigbatch.artifacts.folder import Folder
+    from bigbatch.launch.processes import on_ranks, run_here_or_on_ranks
 
     known = Folder(folder)
     return run_here_or_on_ranks(

@@ -18,10 +18,10 @@ def command(
     points: Annotated[int, Parameter(help="rows to print")] = 20,
 ) -> int:
     """Print, and draw, the rate and the global batch of a recipe over its epochs, without training anything."""
-    from bigbatch.plan import draw, show
-    from bigbatch.recipes import described
+    from bigbatch.output.plan import draw, show
+    from bigbatch.recipes import load_run
 
-    run = described(recipe, settings or [])
+    run = load_run(recipe, settings or [])
     show(run, points)
     if plot:
         draw(run, plot)

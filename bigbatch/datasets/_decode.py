@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets._images import AREA, LEFT, TOP, flips
 from bigbatch.errors import Problem
 
@@ -104,15 +104,15 @@ class LazyImages:
         """The LARS paper's minimal augmentation: scaled to a square, then a random crop."""
         size, resize = self.decoding.size, self.decoding.resize
         scaled = image.resize((resize, resize), Image.Resampling.BILINEAR)
-        top = int(keyed.integers(resize - size + 1, seed, epoch, TOP, sample)[0])
-        left = int(keyed.integers(resize - size + 1, seed, epoch, LEFT, sample)[0])
+        top = int(rng.integers(resize - size + 1, seed, epoch, TOP, sample)[0])
+        left = int(rng.integers(resize - size + 1, seed, epoch, LEFT, sample)[0])
         return scaled.crop((left, top, left + size, top + size))
 
 
 def _random_box(image_size: tuple[int, int], sample: int, seed: int, epoch: int) -> Box:
     """Inception's crop (Szegedy et al. 2015): 8 to 100 % of the area, aspect ratio 3/4 to 4/3; else the middle."""
     width, height = image_size
-    draws = keyed.uniform(seed, epoch, AREA, sample, np.arange(4 * _CROP_ATTEMPTS)).reshape(-1, 4)
+    draws = rng.uniform(seed, epoch, AREA, sample, np.arange(4 * _CROP_ATTEMPTS)).reshape(-1, 4)
     for area_draw, aspect_draw, top_draw, left_draw in draws.tolist():
         area = width * height * _between(_AREA_FRACTIONS, area_draw)
         aspect_ratio = math.exp(_between(_LOG_ASPECT_RATIOS, aspect_draw))

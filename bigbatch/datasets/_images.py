@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbatch import keyed
+from bigbatch import rng
 
 # the last part of the key of each draw, so that a crop never shares its random number with a flip
 TOP, LEFT, FLIP, AREA = 1, 2, 3, 4
@@ -80,8 +80,8 @@ class InMemoryImages:
         padded = self._padded_images()
         count, channels, height, width = padded.shape[1:]
         crop_height, crop_width = self.crop_shape
-        top = keyed.integers(height - crop_height + 1, seed, epoch, TOP, samples)
-        left = keyed.integers(width - crop_width + 1, seed, epoch, LEFT, samples)
+        top = rng.integers(height - crop_height + 1, seed, epoch, TOP, samples)
+        left = rng.integers(width - crop_width + 1, seed, epoch, LEFT, samples)
         mirrored = flips(samples, seed, epoch) if self.augment.flip else np.zeros_like(samples)
         rows = (mirrored * count + samples) * channels * height * width + top * width + left
         last_row = padded.numel() - ((channels - 1) * height + crop_height - 1) * width - crop_width
@@ -125,4 +125,4 @@ def _empty(shape: tuple[int, ...], dtype: type[np.generic]) -> Tensor:
 
 def flips(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
     """1 for the samples that are mirrored in this epoch, 0 for the others."""
-    return keyed.integers(2, seed, epoch, FLIP, samples)
+    return rng.integers(2, seed, epoch, FLIP, samples)

@@ -186,7 +186,7 @@ def _worker_count(samples: Samples, workers: int | None) -> int:
     if wanted is not None:
         return wanted
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // engines.local_ranks_started())
+    return max(1, cores // engines.env_local_world_size())
 
 
 def _start(samples: Samples) -> _Worker:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.datasets._images import Augment, InMemoryImages
 
@@ -26,7 +26,7 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     digits = load_digits()
     images = torch.from_numpy(digits.images.astype(np.uint8))[:, None]
     labels = torch.from_numpy(digits.target.astype(np.int64))
-    shuffled = keyed.permutation(len(labels), _SPLIT_KEY)
+    shuffled = rng.permutation(len(labels), _SPLIT_KEY)
     by_class = shuffled[torch.argsort(labels[shuffled], stable=True)]
     is_test = torch.zeros(len(labels), dtype=torch.bool)
     is_test[by_class[::5]] = True

@@ -29,8 +29,8 @@ class Dropped:
 def dropped(folder: Path) -> Dropped:
     """In a worker: filter the digits by the run in a folder. Without openTSNE, DBSCAN works on principal components."""
     from bigbatch import datasets, filters
+    from bigbatch.artifacts.folder import Folder
     from bigbatch.filters._library import installed
-    from bigbatch.results import Folder
 
     dataset = datasets.load(Folder(folder).run().dataset)
     reducer = "tsne" if installed("openTSNE") else "none"

@@ -11,7 +11,7 @@ from bigbatch.demo.advised import Advised
 from bigbatch.demo.filtered import DROP, Dropped
 from bigbatch.demo.measured import Found, gap, verdict, won_back
 from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED
-from bigbatch.page import Page
+from bigbatch.output.page import Page
 from bigbatch.recipes import legw_digits
 from bigbatch.report.charts import curves
 from bigbatch.report.groups import Group

@@ -66,7 +66,7 @@ def available_cores() -> int:
 
 def trained(run: Run, runs_dir: Path) -> dict[str, Any]:
     """In a worker: the run's summary. What is finished is not trained again, what was stopped goes on."""
-    from bigbatch.training import train
+    from bigbatch.training.loop import train
 
     return train(run, runs_dir=runs_dir)
 

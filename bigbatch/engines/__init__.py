@@ -20,27 +20,29 @@ class Engine(Protocol):
     """One rank's view of all ranks."""
 
     rank: int
-    ranks: int
+    world_size: int
     device: torch.device
-    lockstep: bool  # a call of the model is a meeting of all ranks: each has to call it as often as the others
+    forward_is_collective: (
+        bool  # a call of the model is a meeting of all ranks: each has to call it as often as the others
+    )
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The module to call in training: its backward sums gradients over ranks unless `accumulating`.
+        """The module to call in training: its backward sums gradients over ranks unless `no_sync`.
 
         It may put other parameters into the model, so that an optimizer is made after it.
         """
 
-    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         """Within it a backward adds to this rank's own gradients only."""
 
     def sum_gradients(self, model: nn.Module) -> None:
-        """The sum over ranks for gradients that were gathered while `accumulating` throughout."""
+        """The sum over ranks for gradients that were gathered while `no_sync` throughout."""
 
-    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
         """The whole model and its optimizer's whole state, for a checkpoint. All ranks take part; rank 0 has it."""
 
     def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Give an optimizer the state that `gathered` gave."""
+        """Give an optimizer the state that `full_state` gave."""
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over ranks, in place."""
@@ -52,17 +54,17 @@ class Engine(Protocol):
         """Leave the group."""
 
 
-def ranks_started() -> int:
+def env_world_size() -> int:
     """How many ranks torchrun, horovodrun (or another launcher) started; 1 in an ordinary process."""
     return _from_launcher("WORLD_SIZE", "HOROVOD_SIZE", default=1)
 
 
-def rank_started() -> int:
+def env_rank() -> int:
     """Which of them this process is."""
     return _from_launcher("RANK", "HOROVOD_RANK", default=0)
 
 
-def local_ranks_started() -> int:
+def env_local_world_size() -> int:
     """How many of them share this machine."""
     return _from_launcher("LOCAL_WORLD_SIZE", "HOROVOD_LOCAL_SIZE", default=1)
 
@@ -78,6 +80,6 @@ def _from_launcher(torchruns: str, horovodruns: str, default: int) -> int:
 
 def start(config: parts.Config) -> Engine:
     """The engine that a run names."""
-    if config.name == "local" and ranks_started() > 1:
-        raise Problem(f"engine 'local' is one process but {ranks_started()} ranks were started: use --set engine=ddp")
+    if config.name == "local" and env_world_size() > 1:
+        raise Problem(f"engine 'local' is one process but {env_world_size()} ranks were started: use --set engine=ddp")
     return parts.find("engines", config.name).start(config)

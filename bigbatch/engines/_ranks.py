@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from bigbatch.engines import local_ranks_started
+from bigbatch.engines import env_local_world_size
 from bigbatch.errors import Problem
 
 
@@ -19,7 +19,7 @@ def own_device(local_rank: int) -> torch.device:
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
         return torch.device("cuda", local_rank)
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // local_ranks_started()))
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // env_local_world_size()))
     return torch.device("cpu")
 
 
@@ -35,7 +35,7 @@ class Ranks:
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         self.rank = dist.get_rank()
-        self.ranks = dist.get_world_size()
+        self.world_size = dist.get_world_size()
 
     def sum(self, tensor: Tensor) -> Tensor:
         dist.all_reduce(tensor)

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 class Replicas:
     device: torch.device
-    lockstep = False
+    forward_is_collective = False
 
     def sum(self, tensor: Tensor) -> Tensor:
         raise NotImplementedError
@@ -30,7 +30,7 @@ class Replicas:
         for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
             gradient.copy_(summed.view_as(gradient))
 
-    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
         return model, optimizer.state_dict()
 
     def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:

@@ -44,7 +44,7 @@ class DDP(Ranks, Replicas):
         _compression.register(wrapped, self.config.compression, self.config.powersgd_rank)
         return wrapped
 
-    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         assert isinstance(wrapped, DistributedDataParallel)
         if self.config.static_graph:
             raise Problem(

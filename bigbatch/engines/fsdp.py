@@ -27,7 +27,7 @@ class Config(parts.Config):
 
 
 class FSDP(Ranks):
-    lockstep = True
+    forward_is_collective = True
 
     def __init__(self, config: Config) -> None:
         super().__init__("fsdp", config.timeout_seconds)
@@ -36,7 +36,7 @@ class FSDP(Ranks):
     def wrap(self, model: nn.Module) -> nn.Module:
         """Each layer of the model that has weights is gathered by itself; what is left goes with the whole."""
         self.whole = copy.deepcopy(model) if self.rank == 0 else None  # what a checkpoint is written from
-        mesh = init_device_mesh(self.device.type, (self.ranks,))
+        mesh = init_device_mesh(self.device.type, (self.world_size,))
         for module in [*(_layers(model) if self.config.layer_by_layer else []), model]:
             sharded = fully_shard(module, mesh=mesh, reshard_after_forward=self.config.reshard_after_forward)
             # a sum, as losses are divided by the global count; gloo knows no other reduction either
@@ -44,14 +44,14 @@ class FSDP(Ranks):
             sharded.set_gradient_divide_factor(1.0)
         return model
 
-    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         assert isinstance(wrapped, FSDPModule)
         return _without_sending(wrapped)
 
     def sum_gradients(self, model: nn.Module) -> None:
         raise AssertionError("gradients of divided weights are summed with a backward pass")
 
-    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
         """Tensor by tensor, so that no rank but the first ever holds the whole."""
         for name, value in [*model.named_parameters(), *model.named_buffers()]:
             full = _full(value)

@@ -79,7 +79,7 @@ class Horovod(Replicas):
         self.hvd = _imported()
         self.hvd.init()
         self.rank = self.hvd.rank()
-        self.ranks = self.hvd.size()
+        self.world_size = self.hvd.size()
         self.device = own_device(self.hvd.local_rank())
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -90,7 +90,7 @@ class Horovod(Replicas):
             tensors[name].detach().copy_(self.hvd.synchronize(handle))
         return Sending(model, self.hvd)
 
-    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         assert isinstance(wrapped, Sending)
         return wrapped.keeping_quiet()
 

@@ -18,8 +18,8 @@ class Config(parts.Config):
 
 class Local:
     rank = 0
-    ranks = 1
-    lockstep = False
+    world_size = 1
+    forward_is_collective = False
 
     def __init__(self) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -27,13 +27,13 @@ class Local:
     def wrap(self, model: nn.Module) -> nn.Module:
         return model
 
-    def accumulating(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def sum_gradients(self, model: nn.Module) -> None:
         pass
 
-    def gathered(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
+    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
         return model, optimizer.state_dict()
 
     def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:

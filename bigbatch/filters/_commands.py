@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bigbatch import parts, whole
-from bigbatch.engines import rank_started
+from bigbatch import parts
+from bigbatch.artifacts import atomic
+from bigbatch.engines import env_rank
 from bigbatch.errors import Problem
 from bigbatch.filters import _compare, _table
 from bigbatch.filters._manifest import load
@@ -17,7 +18,8 @@ from bigbatch.filters._progress import shown
 from bigbatch.filters._rounds import in_rounds
 from bigbatch.filters._source import run_of
 from bigbatch.filters._tune import searched
-from bigbatch.run import Run, value_of
+from bigbatch.run import Run
+from bigbatch.settings import parse_value
 
 
 def filter_dataset(
@@ -63,7 +65,7 @@ def configured(
         if not equals or not name:
             raise Problem(f"'{setting}' is not a setting: write NAME=VALUE, like drop=0.2 or dataset.augment=false")
         target = dataset_options if name.startswith("dataset.") else filter_options
-        target[name.removeprefix("dataset.")] = value_of(text)
+        target[name.removeprefix("dataset.")] = parse_value(text)
     fields = parts.find("filters", filter_name).Config.model_fields
     if "network" in fields and "network" not in filter_options:
         raise Problem(
@@ -77,17 +79,17 @@ def _trained_first(network: str, runs_dir: Path, data_dir: Path | None, quiet: b
     """A recipe or a run.json is trained (or found trained); anything else is taken as it is."""
     if network not in parts.names("recipes") and not network.endswith(".json"):
         return network
-    from bigbatch.launch import on_ranks
-    from bigbatch.recipes import described
-    from bigbatch.training import train
+    from bigbatch.launch.processes import on_ranks
+    from bigbatch.recipes import load_run
+    from bigbatch.training.loop import train
 
-    run = on_ranks(described(network), 1)
+    run = on_ranks(load_run(network), 1)
     train(run, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet)
     return str(runs_dir / run.folder_name)
 
 
 def _first_rank() -> bool:
-    return rank_started() == 0
+    return env_rank() == 0
 
 
 def compare(
@@ -127,10 +129,10 @@ def compare(
 
 def _proxy(recipe: str, settings: Iterable[str], result: Path) -> Run:
     """The recipe on the dataset that a result was made for."""
-    from bigbatch.recipes import described
+    from bigbatch.recipes import load_run
 
     dataset = load(result).manifest["dataset"]["config"]
-    return Run(**(described(recipe).model_dump(mode="json") | {"dataset": dataset})).with_settings(settings)
+    return Run(**(load_run(recipe).model_dump(mode="json") | {"dataset": dataset})).with_settings(settings)
 
 
 def tune(
@@ -157,16 +159,16 @@ def tune(
     refuse_bad_target(out, "tuned.json")
     if trials < 1 or seeds < 1:
         raise Problem(f"--trials {trials} and --seeds {seeds} have to be 1 or more")
-    from bigbatch.recipes import described
+    from bigbatch.recipes import load_run
 
     with shown(not quiet):
         folder = _trained_first(network, runs_dir, data_dir, quiet)
         dataset_config, config = configured(dataset, "network", folder, settings)
-        run = described(recipe).with_settings([f"global_batch={global_batch}"])
+        run = load_run(recipe).with_settings([f"global_batch={global_batch}"])
         found = searched(config, dataset_config, run, trials, seeds, seed, runs_dir, data_dir, held_out)
     found = {"dataset": dataset_config.model_dump(mode="json"), "network": network, "recipe": recipe} | found
     found |= {"global_batch": global_batch}
-    whole.write_text(out, json.dumps(found, indent=2) + "\n")
+    atomic.write_text(out, json.dumps(found, indent=2) + "\n")
     return found
 
 

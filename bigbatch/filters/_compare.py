@@ -55,7 +55,7 @@ def jaccard(a: Tensor, b: Tensor) -> float:
 
 def trained(row: Row, path: Path, run: Run, seeds: int, runs_dir: Path, data_dir: Path | None) -> Row:
     """The row with accuracies of the run on what the filter kept, for seeds 0, 1, ..."""
-    from bigbatch.training import train
+    from bigbatch.training.loop import train
 
     accuracies, diverged, steps = [], 0, 0
     for seed in range(seeds):

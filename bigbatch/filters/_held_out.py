@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bigbatch import datasets, keyed, parts
+from bigbatch import datasets, parts, rng
 from bigbatch.datasets import Dataset, Samples
 from bigbatch.errors import Problem
 
@@ -44,7 +44,7 @@ def held_out(of: str | dict[str, Any], fraction: float = 0.2, seed: int = 0, dat
     if not 0 < fraction < 1:
         raise Problem(f"a fraction of {fraction:g} cannot be held out: use one between 0 and 1")
     labels = whole.train.labels
-    order = keyed.permutation(len(labels), seed, _SPLIT)
+    order = rng.permutation(len(labels), seed, _SPLIT)
     is_held_out = torch.zeros(len(labels), dtype=torch.bool)
     for index in range(len(whole.classes)):
         members = order[labels[order] == index]

@@ -11,7 +11,7 @@ import torch
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 from torch import Tensor, nn
 
-from bigbatch import keyed, models, parts
+from bigbatch import models, parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import _ranks
@@ -59,7 +59,7 @@ def _learn(
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
     rows = torch.arange(len(dataset.train)) if rows is None else rows
-    keyed.seed_torch(options.seed, number, keyed.INITIAL_WEIGHTS)
+    rng.seed_torch(options.seed, number, rng.INITIAL_WEIGHTS)
     device = _ranks.device()
     model = models.build(options.model, dataset).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
@@ -67,10 +67,10 @@ def _learn(
     step = 0
     with station(f"{options.name} {number + 1}/{options.networks}", steps) as advance:
         for epoch in range(epochs):
-            order = rows[keyed.permutation(len(rows), options.seed, number, epoch, keyed.ORDER)]
+            order = rows[rng.permutation(len(rows), options.seed, number, epoch, rng.ORDER)]
             for batch in order.split(options.global_batch):
                 inputs, targets = dataset.train.fetch(batch, seed=options.seed, epoch=epoch)
-                keyed.seed_torch(options.seed, number, step, keyed.DROPOUT)
+                rng.seed_torch(options.seed, number, step, rng.DROPOUT)
                 logits = model(inputs.to(device))
                 if seen is not None:
                     seen(batch, logits.detach().cpu())
@@ -109,7 +109,7 @@ def mean_over_networks(
 
 def folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Samples to learn from and samples held out, each held out once."""
-    shuffled = keyed.permutation(count, *key)
+    shuffled = rng.permutation(count, *key)
     for held_out in shuffled.chunk(parts_count):
         rest = torch.ones(count, dtype=torch.bool)
         rest[held_out] = False

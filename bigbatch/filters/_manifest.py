@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbatch import parts, provenance, whole
+from bigbatch import parts
+from bigbatch.artifacts import atomic, provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
 from bigbatch.filters._kept import Kept
@@ -147,9 +148,9 @@ def save(path: Path | str, result: Saved) -> Saved:
         "dataset_hash": np.array(result.dataset_hash),
         "manifest": np.array(text),
     }
-    with whole.file(path) as temporary, temporary.open("wb") as file:
+    with atomic.file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **content)
-    whole.write_text(path.with_suffix(".json"), text + "\n")
+    atomic.write_text(path.with_suffix(".json"), text + "\n")
     return replace(result, path=path, manifest=manifest)
 
 

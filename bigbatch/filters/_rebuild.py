@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from bigbatch import datasets, parts, provenance
+from bigbatch import datasets, parts
+from bigbatch.artifacts import provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache

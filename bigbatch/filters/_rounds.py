@@ -22,7 +22,7 @@ _SECONDS_TO_WAIT_FOR_A_RANK = 3600.0
 @contextmanager
 def all_ranks() -> Iterator[None]:
     """Ranks that torchrun started form a group for the filter; an ordinary process is alone."""
-    if engines.ranks_started() == 1:
+    if engines.env_world_size() == 1:
         yield
         return
     config = parts.configure("engines", {"name": "ddp", "timeout_seconds": _SECONDS_TO_WAIT_FOR_A_RANK})
@@ -86,8 +86,8 @@ def _run_to_repeat(config: parts.Config, rounds: int) -> Run | None:
 
 def _trained(run: Run, kept: Path, runs_dir: Path, data_dir: Path | None) -> Path:
     """The folder of the run, trained on what is left."""
-    from bigbatch.launch import on_ranks
-    from bigbatch.training import train
+    from bigbatch.launch.processes import on_ranks
+    from bigbatch.training.loop import train
 
     again = on_ranks(Run(**(run.model_dump(mode="json") | {"filter": str(kept)})), 1)
     train(again, runs_dir=runs_dir, data_dir=data_dir)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 
@@ -31,7 +31,7 @@ def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config:
     score = torch.as_tensor(score)
     mask = torch.ones(len(score), dtype=torch.bool)
     for members, count in groups(dataset, config):
-        shuffled = members[keyed.permutation(len(members), config.seed, TIES)]
+        shuffled = members[rng.permutation(len(members), config.seed, TIES)]
         mask[shuffled[score[shuffled].argsort(descending=True, stable=True)[:count]]] = False
     return mask
 

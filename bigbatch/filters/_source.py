@@ -72,7 +72,7 @@ def of_array(features: NDArray[Any] | Tensor) -> Source:
 
 def run_of(network: str) -> Any:
     """The Run behind the folder of a run, else None."""
-    from bigbatch.results import Folder
+    from bigbatch.artifacts.folder import Folder
 
     path = Path(network)
     return Folder(path).run() if (path / "run.json").is_file() else None

@@ -11,7 +11,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from bigbatch import datasets, parts, whole
+from bigbatch import datasets, parts
+from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _manifest, _ready
@@ -111,7 +112,7 @@ def _of_the_split(config: parts.Config, dataset: Dataset) -> parts.Config:
     chosen = split.chosen.numpy()
     name = _cache.hash_of({"features": source.hash, "rows": _cache.hash_of_array(chosen)})[:32]
     target = _cache.folder("split") / f"{name}.npy"
-    with whole.file(target) as temporary:
+    with atomic.file(target) as temporary:
         copy = _cache.empty_npy(temporary, "float32", (len(chosen), rows.shape[1]))
         for begin in range(0, len(chosen), _ROWS_AT_A_TIME):
             copy[begin : begin + _ROWS_AT_A_TIME] = rows[chosen[begin : begin + _ROWS_AT_A_TIME]]
@@ -126,7 +127,7 @@ def _held_out(config: parts.Config, fraction: float, seed: int, data_dir: Path |
 
 def _accuracy(run: Run, dataset: parts.Config, kept: Path | None, seed: int, runs_dir: Path) -> float:
     """On the held-out samples; a diverged training is worth nothing."""
-    from bigbatch.training import train
+    from bigbatch.training.loop import train
 
     changes = {"name": "tune", "dataset": dataset.model_dump(mode="json"), "filter": kept and str(kept), "seed": seed}
     summary = train(Run(**(run.model_dump(mode="json") | changes)), runs_dir=runs_dir)

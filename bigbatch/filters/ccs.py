@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._size import Sized, groups
@@ -34,7 +34,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     """Algorithm 1: the hardest go, the range of difficulty is cut into strata, and each gives an equal share."""
     measured: Kept = parts.find("filters", config.by.name).keep(dataset, config.by)
     difficulty = measured.arrays["difficulty"]
-    draw = keyed.uniform(config.seed, _DRAW, np.arange(len(difficulty)))
+    draw = rng.uniform(config.seed, _DRAW, np.arange(len(difficulty)))
     score, mask = np.empty(len(difficulty)), np.ones(len(difficulty), bool)
     for members, drop_count in groups(dataset, config):
         group = members.numpy()

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters import _ranks
 from bigbatch.filters._kept import Kept
@@ -44,11 +44,11 @@ def _cells(points: NDArray[np.float32], side: int) -> NDArray[np.int64]:
 
 def _thinning(cell: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
     """(rank in the cell + the cell's own offset) / samples in the cell: below x for a share x of each cell."""
-    draw = keyed.uniform(seed, _RANK, np.arange(len(cell)))
+    draw = rng.uniform(seed, _RANK, np.arange(len(cell)))
     order = np.lexsort((draw, cell))
     cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)
     rank = np.arange(len(cell)) - np.repeat(first, counts)
-    offset = np.repeat(keyed.uniform(seed, _OFFSET, cells), counts)
+    offset = np.repeat(rng.uniform(seed, _OFFSET, cells), counts)
     score = np.empty(len(cell))
     score[order] = (rank + offset) / np.repeat(counts, counts)
     return score

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters._kept import Kept
 from bigbatch.filters._size import Sized, drop_largest
@@ -16,5 +16,5 @@ class Config(Sized):
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    score = torch.from_numpy(keyed.uniform(config.seed, np.arange(len(dataset.train))))
+    score = torch.from_numpy(rng.uniform(config.seed, np.arange(len(dataset.train))))
     return Kept(score, drop_largest(score, dataset, config), {"seed": config.seed})

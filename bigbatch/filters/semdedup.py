@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _ranks
@@ -72,7 +72,7 @@ def _clustered(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArra
     passes = max(1, -(-_BATCHES // -(-count // size)))
     with station("clusters", (passes + 1) * count) as advance:
         for number in range(passes):
-            order = keyed.permutation(count, seed, number, _ORDER).numpy()
+            order = rng.permutation(count, seed, number, _ORDER).numpy()
             whole = count - count % size or count  # a last batch may be too small to place all centres in
             for begin in range(0, whole, size):
                 means.partial_fit(_directions(features, np.sort(order[begin : begin + size])))

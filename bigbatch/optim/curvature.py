@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import Parameter
 
-from bigbatch import keyed, layers, parts
+from bigbatch import layers, parts, rng
 from bigbatch.optim._layerwise import Group, Layer, LayerWise, direction, is_sharded, number, one_of
 
 Hessian = Literal["estimate", "hutchinson", "exact"]
@@ -191,7 +191,7 @@ class Curvature(LayerWise):
         step = self.param_groups[0]["steps"]
         total = [torch.zeros_like(parameter) for parameter, _ in scaled]
         for sample in range(self.samples):
-            key = int(keyed.bits(self.seed, step, sample)[0] >> 1)
+            key = int(rng.bits(self.seed, step, sample)[0] >> 1)
             for diagonal, estimate in zip(total, hutchinson_diagonal(scaled, key), strict=True):
                 diagonal.add_(estimate, alpha=1.0 / self.samples)
         return total

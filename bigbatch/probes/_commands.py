@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from bigbatch import engines, parts
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.launch import on_ranks
+from bigbatch.launch.processes import on_ranks
 from bigbatch.probes import DEFAULT
 from bigbatch.probes._standing import Standing
-from bigbatch.recipes import described
-from bigbatch.results import Folder
-from bigbatch.run import Run, value_of
+from bigbatch.recipes import load_run
+from bigbatch.run import Run
+from bigbatch.settings import parse_value
 
 
 def probe(
@@ -87,7 +88,7 @@ def configured(names: Sequence[str], options: Iterable[str]) -> list[parts.Confi
             raise Problem(f"'{option}' is not an option of a probe: write PROBE.NAME=VALUE, like gradient.layer=head")
         if name not in chosen:
             raise Problem(f"'{option}' is for '{name}', which is not asked: add --probe {name}, or leave it out")
-        chosen[name][field] = value_of(text)
+        chosen[name][field] = parse_value(text)
     if not chosen:
         raise Problem(f"no probe was named: use --probe with some of {', '.join(parts.names('probes'))}")
     return [parts.configure("probes", about) for about in chosen.values()]
@@ -115,7 +116,7 @@ def show(found: dict[str, Any]) -> None:
 def described_or_run(recipe_or_run: str, settings: Iterable[str]) -> tuple[Run, Folder | None]:
     path = Path(recipe_or_run)
     if not path.is_dir():
-        return described(recipe_or_run, settings), None
+        return load_run(recipe_or_run, settings), None
     if list(settings):
         raise Problem(f"{path} is a run, whose settings are what they were: leave --set out, or give a recipe")
     folder = Folder(path)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from bigbatch.batches import Batch, Batches, Split
     from bigbatch.engines import Engine
-    from bigbatch.gradient import GlobalGradient
     from bigbatch.run import Run
+    from bigbatch.training.batches import Batch, Batches, Split
+    from bigbatch.training.gradient import GlobalGradient
 
 
 class Unmeasurable(Problem):

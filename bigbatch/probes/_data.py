@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.errors import Problem
 from bigbatch.probes._objective import SAMPLES, Cast, Loss, Objective, count, rows
 
@@ -79,12 +79,12 @@ class Subject:
 
     def chosen(self, samples: int) -> Tensor:
         """The numbers of the samples that every call with this seed uses, at most this many."""
-        return keyed.permutation(len(self.data), self.seed, SAMPLES)[:samples]
+        return rng.permutation(len(self.data), self.seed, SAMPLES)[:samples]
 
     def objective(self, samples: Tensor, *masks: int, micro_batch: int | None = None) -> Objective:
         """The loss on some samples. Their dropout masks follow from the seed and the given numbers."""
         inputs, targets = self.data.fetch(samples)
-        seed = int(keyed.bits(self.seed, *masks)[0] >> 1)
+        seed = int(rng.bits(self.seed, *masks)[0] >> 1)
         return Objective(self.model, self.loss, inputs, targets, micro_batch=micro_batch, seed=seed, cast=self.cast)
 
 
@@ -100,7 +100,7 @@ class TrainingSet:
         return len(self._samples) if self._kept is None else len(self._kept)
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        from bigbatch.gradient import to_model
+        from bigbatch.training.gradient import to_model
 
         inputs, targets = self._samples.fetch(indices if self._kept is None else self._kept[indices])
         return to_model(inputs, self._model, self._device), targets.to(self._device)

@@ -14,17 +14,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from bigbatch import keyed
-from bigbatch.batches import Split
+from bigbatch import rng
 from bigbatch.errors import Problem
 from bigbatch.probes._contract import Unmeasurable
+from bigbatch.training.batches import Split
 
 # loss(outputs, targets): the mean over samples, or one number a sample
 Loss = Callable[[Any, Any], Tensor]
 Cast = Callable[[], AbstractContextManager[Any]]
 Vector = list[Tensor]  # one tensor a parameter
 
-# keeps a probe's random numbers apart from those of the training (see keyed.py)
+# keeps a probe's random numbers apart from those of the training (see rng.py)
 SAMPLES, MASKS, DIRECTIONS, COORDINATES, DRAWS = 601, 602, 603, 604, 605
 
 
@@ -60,7 +60,7 @@ class Objective:
         """What the loss gives for each piece, with its graph, and how many samples it has."""
         for piece in Split(1, self.micro_batch).slices(self.samples)[0]:
             part = slice(piece.start, piece.stop)
-            keyed.seed_torch(self._seed, piece.start, MASKS)
+            rng.seed_torch(self._seed, piece.start, MASKS)
             with self._cast():
                 losses = self._loss(call(self.model, rows(self.inputs, part)), rows(self.targets, part))
             if losses.numel() != 1 and losses.shape != (piece.count,):

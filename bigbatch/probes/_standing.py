@@ -7,17 +7,19 @@ from typing import Any
 
 import torch
 
-from bigbatch import batch_sizes, batchnorm, checkpoint, datasets, filters, keyed, models, optim, parts, schedules
-from bigbatch.batches import Batches, Progress, Split
-from bigbatch.clock import Clock
+from bigbatch import batch_sizes, datasets, filters, models, optim, parts, rng, schedules
+from bigbatch.artifacts import checkpoint
+from bigbatch.artifacts.folder import Folder
 from bigbatch.engines import Engine
 from bigbatch.errors import Problem
-from bigbatch.gradient import GlobalGradient, MicroGradients
-from bigbatch.position import Position
+from bigbatch.position import Position, Progress
 from bigbatch.probes._contract import Probes, finished, plain
 from bigbatch.probes._untouched import moved, untouched
-from bigbatch.results import Folder
 from bigbatch.run import Run
+from bigbatch.training import batchnorm
+from bigbatch.training.batches import Batches, Split
+from bigbatch.training.gradient import GlobalGradient, MicroGradients
+from bigbatch.training.progress import Clock
 
 _GROUP = 128  # micro-batches where neither the run nor its folder says
 
@@ -30,7 +32,7 @@ class Standing:
         self.engine = engine
         self.dataset = datasets.load(run.dataset, data_dir)
         self.batches = Batches(self.dataset, run.seed, filters.kept_indices(run.filter, self.dataset))
-        keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+        rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
         weights = torch.float64 if run.dtype == "float64" else torch.float32
         self.model = models.build(run.model, self.dataset).to(engine.device, weights)
         if not any(parameter.requires_grad for parameter in self.model.parameters()):
@@ -41,8 +43,8 @@ class Standing:
         self.progress, global_batch = self._restored(folder)
         self.batches.check(global_batch)
         self.clock = Clock(run, self.batches)
-        micro_batch = self._micro_batch(folder, max(1, global_batch // engine.ranks))
-        self.split = Split(engine.ranks, micro_batch, whole_groups=self._has_batchnorm())
+        micro_batch = self._micro_batch(folder, max(1, global_batch // engine.world_size))
+        self.split = Split(engine.world_size, micro_batch, whole_groups=self._has_batchnorm())
         self.batch = self.batches.next(self.progress, global_batch, self.split)
         self.position: Position = self.clock.position(self.progress, global_batch, self.batch.count)
         for group in self.optimizer.param_groups:
@@ -81,7 +83,7 @@ class Standing:
         return bool(batchnorm.layers(self.model))
 
     def _micro_batch(self, folder: Folder | None, local_batch: int) -> int:
-        noted = folder.noted() if folder else {}
+        noted = folder.resolved() if folder else {}
         settings = [self.run.batchnorm_group] if self._has_batchnorm() else []
         chosen = [
             size for size in (*settings, self.run.micro_batch, noted.get("micro_batch")) if size not in ("auto", None)

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, parts, probes
+from bigbatch import parts, probes, rng
 from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import COORDINATES, Hessian, Loss, Objective
@@ -70,7 +70,7 @@ def sampled(size: int, wanted: int, *key: int) -> Tensor:
     """Places in a tensor: all where there are few, else drawn by key (at times fewer, since none is taken twice)."""
     if size <= wanted:
         return torch.arange(size)
-    return torch.from_numpy(np.unique(keyed.integers(size, *key, COORDINATES, np.arange(wanted))))
+    return torch.from_numpy(np.unique(rng.integers(size, *key, COORDINATES, np.arange(wanted))))
 
 
 def kind(name: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from bigbatch import keyed, parts, probes
+from bigbatch import parts, probes, rng
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.probes._contract import plain
 from bigbatch.probes._data import Subject, as_data
@@ -166,7 +166,7 @@ def _piece_gradients(subject: Subject, pieces: Sequence[Tensor], parameter: Para
 def _places(parameter: Parameter, seed: int) -> Tensor:
     if parameter.numel() <= 4096:
         return torch.arange(parameter.numel(), device=parameter.device)
-    drawn = np.unique(keyed.integers(parameter.numel(), seed, COORDINATES, np.arange(4096)))
+    drawn = np.unique(rng.integers(parameter.numel(), seed, COORDINATES, np.arange(4096)))
     return torch.from_numpy(drawn).to(parameter.device)
 
 
@@ -207,7 +207,7 @@ def _orders(pieces: int, taken: int, draws: int, seed: int) -> list[Tensor]:
     orders: list[Tensor] = []
     shuffle = 0
     while len(orders) < draws:
-        orders += list(keyed.permutation(pieces, seed, shuffle, DRAWS).split(taken))[: pieces // taken]
+        orders += list(rng.permutation(pieces, seed, shuffle, DRAWS).split(taken))[: pieces // taken]
         shuffle += 1
     return orders[:draws]
 

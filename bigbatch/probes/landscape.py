@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, parts, probes
+from bigbatch import parts, probes, rng
 from bigbatch.datasets import sha256
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
@@ -78,7 +78,7 @@ def landscape(
 
 def filter_normalised(weights: Vector, *key: int) -> Vector:
     """A random direction whose filters (rows of the first dimension) have the lengths of the weights' filters."""
-    generator = torch.Generator().manual_seed(int(keyed.bits(*key, DIRECTIONS)[0] >> 1))
+    generator = torch.Generator().manual_seed(int(rng.bits(*key, DIRECTIONS)[0] >> 1))
     direction = []
     for weight in weights:
         random = torch.randn(weight.shape, generator=generator, dtype=torch.float64)
@@ -104,7 +104,7 @@ def _slices(objective: Objective, config: Config, seed: int, engine: Engine) -> 
     open_points = [number for number in range(len(grid)) if number not in known]
     losses = torch.zeros(len(grid), dtype=torch.float64, device=engine.device)
     with notes or nullcontext(), moved(objective.parameters) as origin:
-        for number in open_points[engine.rank :: engine.ranks]:
+        for number in open_points[engine.rank :: engine.world_size]:
             _move(objective.parameters, origin, directions, grid[number])
             losses[number] = objective.value()
             if notes:

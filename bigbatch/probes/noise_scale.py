@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, parts, probes
-from bigbatch.batches import Split
+from bigbatch import parts, probes, rng
 from bigbatch.errors import Problem
 from bigbatch.probes._contract import last
 from bigbatch.probes._data import Subject, as_data, micro_batch
 from bigbatch.probes._objective import DRAWS, Loss, Vector, require_finite, trainable, treatment
 from bigbatch.probes._untouched import Mode, untouched
+from bigbatch.training.batches import Split
 
 NEEDS_MICRO_GRADIENTS = True
 _FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own spread
@@ -137,7 +137,7 @@ def drawn_quotients(
 
 @lru_cache(maxsize=8)
 def _resamples(rows: int, draws: int = 1000) -> NDArray[np.int64]:
-    return keyed.integers(rows, rows, DRAWS, np.arange(draws * rows)).reshape(draws, rows)
+    return rng.integers(rows, rows, DRAWS, np.arange(draws * rows)).reshape(draws, rows)
 
 
 def _finite(value: float) -> float | None:
@@ -245,7 +245,7 @@ def sampled_parts(subject: Subject, global_batch: int, micro_batch: int, batches
 
 def _parts_of_batch(subject: Subject, global_batch: int, micro_batch: int, number: int) -> tuple[Tensor, Tensor]:
     """trΣ and |G|² of each tensor from one batch, in even micro-batches: 1/n accounts for sizes that differ."""
-    samples = keyed.permutation(len(subject.data), subject.seed, number, DRAWS)[:global_batch]
+    samples = rng.permutation(len(subject.data), subject.seed, number, DRAWS)[:global_batch]
     whole = [torch.zeros_like(parameter) for parameter in trainable(subject.model).values()]
     squares: list[Tensor] = []
     pieces = Split(1, micro_batch).slices(global_batch)[0]

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from bigbatch import keyed, parts, probes
+from bigbatch import parts, probes, rng
 from bigbatch.probes._contract import plain
 from bigbatch.probes._data import fixed_objective
 from bigbatch.probes._objective import DIRECTIONS, Hessian, Loss, Objective, flat, norm, shaped
@@ -171,7 +171,7 @@ def _trace(
 
 def _signs(objective: Objective, *key: int) -> Tensor:
     """A random sign for every parameter, from a generator of its own."""
-    generator = torch.Generator().manual_seed(int(keyed.bits(*key, DIRECTIONS)[0] >> 1))
+    generator = torch.Generator().manual_seed(int(rng.bits(*key, DIRECTIONS)[0] >> 1))
     parameter = objective.parameters[0]
     size = sum(parameter.numel() for parameter in objective.parameters)
     return (torch.randint(0, 2, (size,), generator=generator) * 2 - 1).to(parameter.device, parameter.dtype)

@@ -12,12 +12,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bigbatch import keyed, probes
-from bigbatch.gradient import to_model
+from bigbatch import probes, rng
 from bigbatch.probes._contract import last, plain
 from bigbatch.probes._data import fixed_objective, run_loss
 from bigbatch.probes._objective import Loss, Objective, call, dot, trainable
 from bigbatch.probes._untouched import Mode, untouched
+from bigbatch.training.gradient import to_model
 
 
 class Config(probes.Config):
@@ -116,7 +116,7 @@ def _batch_loss(state: probes.State) -> float:
     for piece in state.batch.by_rank[state.engine.rank]:
         indices = state.batch.indices[piece.start : piece.stop]
         inputs, targets = samples.fetch(indices, seed=state.run.seed, epoch=state.batch.epoch)
-        keyed.seed_torch(state.run.seed, state.batch.after.step, piece.start, keyed.DROPOUT)
+        rng.seed_torch(state.run.seed, state.batch.after.step, piece.start, rng.DROPOUT)
         with state.gradient.cast():
             outputs = call(state.model, to_model(inputs, state.model, state.engine.device))
         total += run_loss(outputs, targets.to(state.engine.device)).sum(dtype=torch.float64)

@@ -23,7 +23,7 @@ class PaperNumber(NamedTuple):
     source: str
 
 
-def described(recipe: str, settings: Iterable[str] = ()) -> Run:
+def load_run(recipe: str, settings: Iterable[str] = ()) -> Run:
     """The run behind a recipe's name, `mypkg.mod:function` or a run.json, with settings applied."""
     if not recipe.endswith(".json"):
         return parts.find("recipes", recipe).run().with_settings(settings)

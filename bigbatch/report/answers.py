@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bigbatch.figures import Chart
-from bigbatch.page import Page
+from bigbatch.output.figures import Chart
+from bigbatch.output.page import Page
 from bigbatch.recipes import PaperNumber
 from bigbatch.sweeps import Answers, Curve, Sweep, shown, shown_group
 from bigbatch.sweeps.asked import brief

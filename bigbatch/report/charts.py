@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from math import inf
 
-from bigbatch.figures import Chart
+from bigbatch.artifacts.metrics import scalars
+from bigbatch.output.figures import Chart
 from bigbatch.report.groups import Group
 from bigbatch.report.records import Record
-from bigbatch.scalars import scalars
 from bigbatch.sweeps import interval
 
 MOST_LINES = 16  # in one chart; more cannot be told apart

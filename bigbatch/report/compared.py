@@ -7,7 +7,7 @@ from typing import Any
 
 from bigbatch import __version__
 from bigbatch.errors import Problem
-from bigbatch.page import Page
+from bigbatch.output.page import Page
 from bigbatch.report.charts import curves, probe_curves
 from bigbatch.report.groups import Group
 from bigbatch.report.pages import environment

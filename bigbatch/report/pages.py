@@ -12,7 +12,7 @@ from typing import Any
 
 from bigbatch import __version__
 from bigbatch.errors import Problem
-from bigbatch.page import Page
+from bigbatch.output.page import Page
 from bigbatch.report import answers
 from bigbatch.report.charts import MOST_LINES, curves, probe_curves
 from bigbatch.report.groups import Group, grouped

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bigbatch import results
+from bigbatch.artifacts.folder import Folder
+from bigbatch.artifacts.metrics import read_rows
 from bigbatch.errors import Problem
 from bigbatch.filters._held_out import NAME as HELD_OUT
-from bigbatch.results import Folder
+from bigbatch.run import fingerprint
 from bigbatch.sweeps import Sweep
 
 MEASURES = ("test_accuracy", "test_perplexity", "test_loss")  # the first that a run has is its result
@@ -94,7 +95,7 @@ def read(path: Path) -> Record:
     rows = _rows(path / "metrics.jsonl", troubles)
     if about and not isinstance(about.get("run"), dict):
         troubles.append("run.json describes no run")
-    elif about and results.fingerprint(about["run"]) != about.get("hash"):
+    elif about and fingerprint(about["run"]) != about.get("hash"):
         troubles.append("run.json was changed after the run had begun")
     try:
         state, note = _state(folder, summary)
@@ -110,7 +111,7 @@ def _state(folder: Folder, summary: dict[str, Any]) -> tuple[str, str]:
     match folder.status:
         case None:
             return "not begun", again
-        case "running" if folder.trainer_pid() is None:
+        case "running" if folder.lock_holder_pid() is None:
             return "killed", again
         case "diverged":
             return "diverged", f"the loss was not finite at step {summary.get('diverged_at_step', '?')}"
@@ -139,7 +140,7 @@ def _rows(path: Path, troubles: list[str]) -> list[dict[str, Any]]:
     """The rows up to the first that cannot be read."""
     rows: list[dict[str, Any]] = []
     try:
-        for row in results.rows(path):
+        for row in read_rows(path):
             if not isinstance(row, dict) or not isinstance(row.get("step"), int):
                 troubles.append(f"row {len(rows) + 1} of {path.name} has no step")
                 break

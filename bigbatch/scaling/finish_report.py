@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.scaling import pictures
 from bigbatch.scaling.finish import Choice, best
 from bigbatch.scaling.tables import csv_text
@@ -67,7 +67,7 @@ def words_for(choices: Sequence[Choice], most_ranks: int) -> str:
 
 def write(choices: Sequence[Choice], words: str, about: Mapping[str, Any], folder: Path, command: str) -> list[Path]:
     """plan.json, plan.csv and a page."""
-    from bigbatch.page import Page
+    from bigbatch.output.page import Page
 
     rows = [asdict(choice) for choice in choices]
     scale = f"simulated: {about['model']}, machine {about['machine']}, noise scale {about['noise_scale']:,.0f}"
@@ -89,8 +89,8 @@ def write(choices: Sequence[Choice], words: str, about: Mapping[str, Any], folde
     page.text(SMALL_BATCHES, kind="warning")
     page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
     return [
-        whole.write_text(folder / "plan.json", json.dumps({**about, "answer": words, "choices": rows}, indent=2)),
-        whole.write_text(folder / "plan.csv", csv_text(rows)),
+        atomic.write_text(folder / "plan.json", json.dumps({**about, "answer": words, "choices": rows}, indent=2)),
+        atomic.write_text(folder / "plan.csv", csv_text(rows)),
         *chart.save(folder / "finish"),
         page.write(folder / "plan.html"),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from bigbatch.figures import COLOURS, Chart
+from bigbatch.output.figures import COLOURS, Chart
 from bigbatch.scaling.curve import TERMS, Point
 from bigbatch.scaling.finish import WAYS, Choice, best
 from bigbatch.scaling.step import Bar, Step

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.scaling.published import Checked
 from bigbatch.scaling.tables import csv_text
 
 if TYPE_CHECKING:
-    from bigbatch.page import Page
+    from bigbatch.output.page import Page
 
 COLUMNS = ("what", "ranks", "published", "simulated", "error", "9 of 10 steps", "over versions", "lost to",
                      "verdict", "source", "assumed")  # fmt: skip
@@ -96,7 +96,7 @@ def show(checked: Sequence[Checked]) -> None:
 
 def write(checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
     """published.md and published.csv, with the command, the commit and the date."""
-    from bigbatch.provenance import collect
+    from bigbatch.artifacts.provenance import collect
 
     commit = collect()["commit"] or "unknown"
     table = rows(checked)
@@ -116,6 +116,6 @@ def write(checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
     ]
     text = csv_text([dict(zip(COLUMNS, row, strict=True)) for row in table])
     return [
-        whole.write_text(folder / "published.md", "\n".join(lines)),
-        whole.write_text(folder / "published.csv", text),
+        atomic.write_text(folder / "published.md", "\n".join(lines)),
+        atomic.write_text(folder / "published.csv", text),
     ]

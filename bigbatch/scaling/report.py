@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.scaling import pictures, published_report
 from bigbatch.scaling.curve import TERMS, Point, Setting, configured
 from bigbatch.scaling.machine import Machine, Nccl
@@ -20,8 +20,8 @@ from bigbatch.scaling.published import Checked
 from bigbatch.scaling.tables import csv_text
 
 if TYPE_CHECKING:
-    from bigbatch.figures import Chart
-    from bigbatch.page import Page
+    from bigbatch.output.figures import Chart
+    from bigbatch.output.page import Page
 
 WARNING = "Simulated: nobody ran this. How far it can be trusted is in the table of published points."
 
@@ -93,7 +93,7 @@ def show(found: Simulation) -> None:
 
 def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
     """simulate.json, simulate.csv, the pictures of Fig. 8 and a page with all of it."""
-    from bigbatch.page import Page
+    from bigbatch.output.page import Page
 
     curve = pictures.efficiency(found.curves, found.scale)
     steps = {
@@ -103,8 +103,8 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
     versions = _versions(found)
     worths = [pictures.worth(name, points, found.scale) for name, points in found.curves.items()]
     written = [
-        whole.write_text(folder / "simulate.json", json.dumps(found.to_json(), indent=2)),
-        whole.write_text(folder / "simulate.csv", csv_text(found.rows())),
+        atomic.write_text(folder / "simulate.json", json.dumps(found.to_json(), indent=2)),
+        atomic.write_text(folder / "simulate.csv", csv_text(found.rows())),
         *curve.save(folder / "efficiency"),
     ]
     for name, chart in steps.items():

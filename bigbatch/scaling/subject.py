@@ -9,10 +9,10 @@ from typing import Any
 
 from bigbatch import parts
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.run import value_of
 from bigbatch.scaling import elsewhere
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile, read_csv
+from bigbatch.settings import parse_value
 
 IMAGENET = (3, 224, 224)
 MOST_RANK_BATCH = 10_000_000
@@ -107,5 +107,5 @@ def sorted_settings(settings: Iterable[str], engines: Iterable[str]) -> dict[str
             raise Problem(f"'{setting}' is not a setting: write OWNER.NAME=VALUE, like horovod.cycle_ms=5")
         if owner not in found:
             raise Problem(f"'{setting}' is for '{owner}'{did_you_mean(owner, owners)} Use {', '.join(owners)}")
-        found[owner][name] = value_of(text)
+        found[owner][name] = parse_value(text)
     return found

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.recipes import described
-from bigbatch.results import Folder
+from bigbatch.recipes import load_run
 from bigbatch.sweeps import grid, ranges, timing
 from bigbatch.sweeps.answers import Answers, Group, shown_group
 from bigbatch.sweeps.asked import Point, read_variants
@@ -54,7 +54,7 @@ def asked_for(
         raise Problem(f"{recipe_or_sweep} is no sweep, as it has no sweep.json: name the folder of one, or a recipe")
     if seeds is not None and seeds < 1:
         raise Problem(f"--seeds {seeds} makes no sense: use 1 or more")
-    run = described(recipe_or_sweep, settings)
+    run = load_run(recipe_or_sweep, settings)
     question: dict[str, Any] = {
         "grids": grid.parsed(grids),
         "variants": read_variants(variants) if variants else None,

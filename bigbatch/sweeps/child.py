@@ -9,9 +9,9 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.results import Folder
 from bigbatch.sweeps.asked import Point
 from bigbatch.sweeps.forks import Forks
 
@@ -36,7 +36,7 @@ class Child:
         self.log = sweep_folder / "work" / f"{point.hash}-{socket.gethostname()}-{os.getpid()}.log"
         self.tests_read = 0
         description = sweep_folder / "work" / f"{point.hash}.json"
-        whole.write_text(description, point.run.to_json())
+        atomic.write_text(description, point.run.to_json())
         self.forks = forks
         self.number = forks.start(
             ["train", str(description), "--runs-dir", str(sweep_folder / "runs"), "--quiet", *options], self.log

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 
 BEAT_SECONDS = 10.0
@@ -101,7 +101,7 @@ class Claims:
 
     def release(self, name: str) -> None:
         """Let others go on at once."""
-        whole.write_text(self._path(name, self.mine.pop(name)), json.dumps({**myself(), "released": True}))
+        atomic.write_text(self._path(name, self.mine.pop(name)), json.dumps({**myself(), "released": True}))
 
     def held(self, name: str) -> bool:
         """Whether anybody alive has it, as far as we know."""

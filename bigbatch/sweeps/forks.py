@@ -121,7 +121,7 @@ class Forks:
 
 def serve() -> None:
     """The server's side. What is imported here, children need not import."""
-    for name in ("bigbatch.cli", "bigbatch.launch", "bigbatch.recipes", "bigbatch.training", *sys.argv[1:]):
+    for name in ("bigbatch.cli", "bigbatch.launch.processes", "bigbatch.recipes", "bigbatch.training", *sys.argv[1:]):
         importlib.import_module(name)
     running: dict[int, int] = {}  # pid -> id
     woken, wake = os.pipe()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bigbatch.errors import Problem
-from bigbatch.run import value_of
+from bigbatch.settings import parse_value
 
 _ELLIPSIS = "..."
 _MOST_VALUES = 10_000  # a longer list is a slip of the pen
@@ -49,7 +49,7 @@ def _values(text: str, pieces: list[str]) -> tuple[Any, ...]:
     if "" in pieces:
         raise Problem(f"--grid {text} has an empty value: remove the comma")
     if _ELLIPSIS not in pieces:
-        values = [value_of(piece) for piece in pieces]
+        values = [parse_value(piece) for piece in pieces]
     else:
         at = pieces.index(_ELLIPSIS)
         before, after = pieces[:at], pieces[at + 1 :]
@@ -63,7 +63,7 @@ def _values(text: str, pieces: list[str]) -> tuple[Any, ...]:
 
 
 def _number(piece: str, text: str) -> float:
-    value = value_of(piece)
+    value = parse_value(piece)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Problem(f"--grid {text}: '...' continues numbers, and '{piece}' is none: write all values")
     return value

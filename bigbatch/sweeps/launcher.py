@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bigbatch.errors import Problem, Stopped
 from bigbatch.filters._library import library
-from bigbatch.run import value_of
+from bigbatch.settings import parse_value
 from bigbatch.sweeps.sweep import Sweep
 
 
@@ -71,5 +71,5 @@ def _parameters(texts: Sequence[str], title: str) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise Problem(f"'{text}' is no parameter of a job: write NAME=VALUE, like slurm_partition=gpu")
-        parameters[name] = value_of(value)
+        parameters[name] = parse_value(value)
     return parameters

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bigbatch import batch_sizes, datasets, filters, schedules
-from bigbatch.batches import Batches
-from bigbatch.clock import Clock
 from bigbatch.errors import Problem
 from bigbatch.position import Position
 from bigbatch.run import Run
 from bigbatch.sweeps.asked import Point
+from bigbatch.training.batches import Batches
+from bigbatch.training.progress import Clock
 
 
 def check(points: Iterable[Point], data_dir: Path | None) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from bigbatch import whole
-from bigbatch.results import Folder
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.folder import Folder
 from bigbatch.sweeps.asked import Point
 from bigbatch.sweeps.child import Child
 from bigbatch.sweeps.claims import Claims
@@ -78,7 +78,7 @@ class Points:
         if problem is None:
             path.unlink(missing_ok=True)
         else:
-            whole.write_text(path, json.dumps({"problem": problem, "token": uuid.uuid4().hex}))
+            atomic.write_text(path, json.dumps({"problem": problem, "token": uuid.uuid4().hex}))
         self.left.remove(point)
         self.claims.release(point.hash)
 
@@ -99,7 +99,7 @@ class Points:
 
     def _free(self, point: Point) -> bool:
         """Nobody has claimed it, and nobody who knows nothing of claims trains it."""
-        return not self.claims.held(point.hash) and Folder(self.runs / point.folder_name).trainer_pid() is None
+        return not self.claims.held(point.hash) and Folder(self.runs / point.folder_name).lock_holder_pid() is None
 
     def _needs_no_more(self, point: Point) -> bool:
         if Folder(self.runs / point.folder_name).status in FINISHED:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from bigbatch.errors import Problem
-from bigbatch.run import value_of
+from bigbatch.settings import parse_value
 from bigbatch.sweeps import grid
 
 _NEAR_EDGE = 0.05  # of the range: the best lies there because the range ends there
@@ -75,7 +75,7 @@ def _range(text: str) -> Range:
     if not dots or "..." in span:
         (choices,) = grid.parsed([text]).values()
         return Range(field=field, choices=choices)
-    low, high = value_of(low_text), value_of(high_text)
+    low, high = parse_value(low_text), parse_value(high_text)
     if any(isinstance(end, bool) or not isinstance(end, int | float) for end in (low, high)) or not low < high:
         raise Problem(f"--search {text} is no range from a number to a larger one: write it like optimizer.lr=0.01..1")
     if colon and scale != "log":

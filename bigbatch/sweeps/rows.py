@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.results import Folder
 from bigbatch.sweeps.asked import Point, brief, label
 
 Status = Literal["missing", "running", "stopped", "pruned", "done", "diverged", "failed", "damaged"]

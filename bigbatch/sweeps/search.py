@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.filters._held_out import NAME as HELD_OUT
 from bigbatch.filters._library import library
-from bigbatch.results import Folder
 from bigbatch.run import Run
 from bigbatch.sweeps import rows
 from bigbatch.sweeps.asked import Point
@@ -113,7 +113,7 @@ class Trials:
                 point = self._point(base, study, trial, rank)
                 if point is None:
                     continue
-                trained = Folder(self.folder / "runs" / point.folder_name).trainer_pid() is not None
+                trained = Folder(self.folder / "runs" / point.folder_name).lock_holder_pid() is not None
                 if point.hash in self.mine or (trained and is_new):
                     self._useless(study, trial, "the same settings are being tried at this moment")
                     continue
@@ -148,7 +148,7 @@ class Trials:
         row = rows.of_point(point, self.folder / "runs")
         problem = row.problem if row.status == "damaged" else problem
         if problem is not None:
-            whole.write_text(self.work / f"{point.hash}.failed", json.dumps({"problem": problem}))
+            atomic.write_text(self.work / f"{point.hash}.failed", json.dumps({"problem": problem}))
             self._useless(held.study, held.trial, problem)
             return
         with _others_may_have_ended(held.study, held.trial.number):
@@ -157,7 +157,7 @@ class Trials:
             elif row.status == "diverged":
                 held.study.tell(held.trial, _WORST[row.measure])
             else:
-                whole.write_text(self.work / f"{point.hash}.pruned", "{}")
+                atomic.write_text(self.work / f"{point.hash}.pruned", "{}")
                 held.study.tell(held.trial, state=self.optuna.trial.TrialState.PRUNED)
 
     def give_back(self, point: Point) -> None:

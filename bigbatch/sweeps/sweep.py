@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bigbatch import parts, whole
+from bigbatch import parts
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 from bigbatch.run import Run
 from bigbatch.sweeps import display, queue, rows
@@ -77,7 +78,7 @@ class Sweep:
         command: Iterable[str] = (),
     ) -> Sweep:
         """A sweep that is on no disk yet."""
-        from bigbatch.launch import on_ranks
+        from bigbatch.launch.processes import on_ranks
 
         try:
             asked = Asked(
@@ -132,7 +133,7 @@ class Sweep:
         if failed:
             return rows.of_point(point, self.folder / "runs", "failed", failed["problem"])
         if row.status == "running":  # it says so itself, but a kill -9 leaves no time to say otherwise
-            trained = rows.Folder(row.folder).trainer_pid() is not None
+            trained = rows.Folder(row.folder).lock_holder_pid() is not None
             return rows.of_point(point, self.folder / "runs", "running" if trained else "stopped")
         return row
 
@@ -159,8 +160,8 @@ class Sweep:
         """answers.json and table.csv, made anew from the runs."""
         table = self.rows()
         found = self._answers(table)
-        whole.write_text(self.folder / "answers.json", found.model_dump_json(indent=2) + "\n")
-        whole.write_text(self.folder / "table.csv", rows.as_csv(table, self.folder))
+        atomic.write_text(self.folder / "answers.json", found.model_dump_json(indent=2) + "\n")
+        atomic.write_text(self.folder / "table.csv", rows.as_csv(table, self.folder))
         return found
 
     def _save_question(self) -> None:
@@ -168,7 +169,7 @@ class Sweep:
             self._refuse_to_shrink(Sweep.open(self.folder))
         elif self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "runs").is_dir():
             raise Problem(f"{self.folder} holds something else than a sweep: choose another --out")
-        whole.write_text(self.folder / QUESTION, self.asked.model_dump_json(indent=2) + "\n")
+        atomic.write_text(self.folder / QUESTION, self.asked.model_dump_json(indent=2) + "\n")
 
     def _refuse_to_shrink(self, before: Sweep) -> None:
         dropped = {point.hash: point for point in before.points()}

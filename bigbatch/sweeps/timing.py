@@ -21,7 +21,7 @@ from bigbatch.sweeps.forks import Forks, slow_imports
 from bigbatch.sweeps.preflight import fields_of
 
 if TYPE_CHECKING:
-    from bigbatch.training import Training
+    from bigbatch.training.loop import Training
 
 _SECONDS_OF_STEPS = 2.0  # for each kind, besides the first step
 _SECONDS_OF_EPOCH_ENDS = 0.5
@@ -145,8 +145,8 @@ def _timed(points: Sequence[Point], seconds_of_process: float, scratch: Path, da
 
 def _begun(run: Run, engine: Any, path: Path, data_dir: Path | None) -> tuple[Training, float]:
     """A training before its first step, and the seconds that took."""
-    from bigbatch.results import Folder
-    from bigbatch.training import Training
+    from bigbatch.artifacts.folder import Folder
+    from bigbatch.training.loop import Training
 
     started = time.perf_counter()
     folder = Folder(path)
@@ -166,7 +166,7 @@ def _steps(training: Training) -> list[float]:
 
 
 def _end_of_epoch(training: Training) -> None:
-    from bigbatch.evaluate import evaluate
+    from bigbatch.training.evaluate import evaluate
 
     evaluate(training.model, training.dataset, training.engine, 2 * training.split.micro_batch, training.gradient.cast)
     training.save()

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.results import Folder
 from bigbatch.run import Run
 from bigbatch.sweeps import rows
 from bigbatch.sweeps.asked import Point
@@ -47,7 +47,7 @@ def _row(point: Point, folder: Path) -> Row:
     if failed:
         return rows.of_point(point, folder / "runs", "failed", failed["problem"])
     row = rows.of_point(point, folder / "runs")
-    trained = row.status != "running" or Folder(row.folder).trainer_pid() is not None
+    trained = row.status != "running" or Folder(row.folder).lock_holder_pid() is not None
     return row if trained else rows.of_point(point, folder / "runs", "stopped")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bigbatch.commands._options import DIVERGED, DONE, STOPPED
 from bigbatch.errors import Stopped
-from bigbatch.signals import StopRequest
+from bigbatch.launch.signals import StopRequest
 from bigbatch.sweeps.child import Child, threads_each
 from bigbatch.sweeps.display import Display
 from bigbatch.sweeps.forks import Forks

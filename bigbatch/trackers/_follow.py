@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from bigbatch import parts, whole
-from bigbatch.scalars import scalars
+from bigbatch import parts
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.metrics import scalars
 from bigbatch.trackers import Mirror, Place
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -90,7 +91,7 @@ class Following:
         return parts.find("trackers", self.config.name).start(self.config, self.place)
 
     def _write_note(self) -> None:
-        whole.write_text(self.note, json.dumps({"last_steps": self.last_steps, "kept": self.place.kept}))
+        atomic.write_text(self.note, json.dumps({"last_steps": self.last_steps, "kept": self.place.kept}))
 
 
 def follow(folder: Path, name: str, ended: Callable[[], bool]) -> None:

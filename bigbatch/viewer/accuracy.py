@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigbatch import batch_sizes
+from bigbatch import batch_sizes, parts
 from bigbatch.datasets import sha256
 from bigbatch.errors import Problem
 from bigbatch.filters import load
@@ -132,7 +132,7 @@ def _recipe(run: Fields) -> str:
 
 def _batch(run: Fields) -> int:
     """A batch that changes over time counts by its largest."""
-    return batch_sizes.largest(batch_sizes.configure(run["global_batch"]))
+    return batch_sizes.largest(parts.configure("batch_sizes", run["global_batch"]))
 
 
 def _points(by_batch: dict[int, list[float | None]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.viewer import features_file
@@ -47,7 +47,7 @@ def paths_of(dataset: Dataset | None) -> list[str] | None:
 def _npz(base: Path, rows: Callable[[], dict[str, NDArray[Any]]]) -> Path:
     target = base.with_name(f"{base.name}.npz")
     _refuse_existing(target)
-    with whole.file(target) as temporary, temporary.open("wb") as file:
+    with atomic.file(target) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **rows())
     return target
 

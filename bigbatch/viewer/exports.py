@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bigbatch import filters, whole
+from bigbatch import filters
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 from bigbatch.viewer import copies
 from bigbatch.viewer.document import Document
@@ -52,7 +53,7 @@ def _kept(document: Document) -> list[Path]:
 
 def _table(document: Document) -> list[Path]:
     target = _free_name(document, ".csv")
-    with whole.file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic.file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         columns = ["sample", "file", "class", "kept", "override", "eps_star", "prediction", "confidence", "loss"]
         writer.writerow(columns)

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bigbatch import whole
-from bigbatch.figures import Chart
+from bigbatch.artifacts import atomic
+from bigbatch.output.figures import Chart
 from bigbatch.recipes import legw_mnist
 from bigbatch.sweeps import Answers, Group, Sweep, shown, shown_group
 from bigbatch.sweeps.rows import Row
@@ -57,9 +57,9 @@ def main(folder: Path) -> None:
     rows, answers = sweep.rows(), sweep.write()
     shutil.copyfile(sweep.folder / "table.csv", HERE / "table.csv")
     about = {row.folder.name: _about(row) for row in rows if row.summary}
-    whole.write_text(HERE / "summaries.json", json.dumps(about, indent=1) + "\n")
+    atomic.write_text(HERE / "summaries.json", json.dumps(about, indent=1) + "\n")
     _draw(answers).save(HERE / "accuracy_against_batch")
-    whole.write_text(HERE / "README.md", _readme(sweep, rows, answers, about))
+    atomic.write_text(HERE / "README.md", _readme(sweep, rows, answers, about))
     print(HERE / "README.md")
 
 

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from bigbatch.advice import advise_run
-from bigbatch.recipes import described
+from bigbatch.recipes import load_run
 
 
 @pytest.mark.realdata
 def test_resnet20_on_cifar10_is_advised(tmp_path):
-    advice = advise_run(described("cifar10"), seconds=60.0)
+    advice = advise_run(load_run("cifar10"), seconds=60.0)
     found = json.loads(advice.to_json())
     assert {"batch", "interval", "grade", "noise_scale", "memory_cap", "schedule"} <= found.keys()
     assert found["now"] == 128

@@ -11,12 +11,12 @@ import torch
 from small import bigbatch, small_run, write_run
 
 from bigbatch.advice import advise_run
+from bigbatch.artifacts.folder import Folder
 from bigbatch.cli import main
 from bigbatch.errors import Problem
 from bigbatch.probes._commands import described_or_run
-from bigbatch.results import Folder
 from bigbatch.run import Run
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 PROBES = [{"name": name, "every_steps": 2} for name in ("noise_scale", "stride", "lipschitz")]
 QUICK = {"seconds": 3.0, "batches": [16, 64, 256]}

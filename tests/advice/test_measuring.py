@@ -13,7 +13,7 @@ from bigbatch.advice import memory, rates, times
 from bigbatch.advice.data import gathered
 from bigbatch.advice.times import StepTimes, fitted, spaced
 from bigbatch.errors import Problem
-from bigbatch.recipes import described
+from bigbatch.recipes import load_run
 from bigbatch.schedules import Baseline
 
 SIZES = np.array([16.0, 32.0, 64.0, 128.0, 256.0])
@@ -139,7 +139,7 @@ def test_rates_of_three_rules_by_hand():
     ],
 )
 def test_the_baseline_is_the_runs_own(recipe, settings, baseline, warmup_epochs):
-    run = described(recipe, settings)
+    run = load_run(recipe, settings)
     now = run.global_batch.global_batch
     assert rates.baseline_of(run, now) == baseline
     assert rates.warmup_epochs(run, now) == pytest.approx(warmup_epochs)

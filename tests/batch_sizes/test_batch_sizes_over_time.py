@@ -28,12 +28,12 @@ def run_with(batch_size, schedule="constant", lr: float = 0.1) -> SimpleNamespac
     return SimpleNamespace(
         optimizer=SimpleNamespace(lr=lr),
         schedule=parts.configure("schedules", schedule),
-        global_batch=batch_sizes.configure(batch_size),
+        global_batch=parts.configure("batch_sizes", batch_size),
     )
 
 
 def batch_at(epochs: float, config, history=(), total_epochs: float = 200) -> int:
-    return batch_sizes.at(Position(epochs, total_epochs, 0), history, batch_sizes.configure(config))
+    return batch_sizes.at(Position(epochs, total_epochs, 0), history, parts.configure("batch_sizes", config))
 
 
 def rate_at(epochs: float, global_batch: int, run, total_epochs: float = 200) -> float:
@@ -41,7 +41,9 @@ def rate_at(epochs: float, global_batch: int, run, total_epochs: float = 200) ->
 
 
 def test_a_number_is_a_constant_batch():
-    assert batch_sizes.configure(8192) == parts.configure("batch_sizes", {"name": "constant", "global_batch": 8192})
+    assert parts.configure("batch_sizes", 8192) == parts.configure(
+        "batch_sizes", {"name": "constant", "global_batch": 8192}
+    )
     assert batch_at(199, 8192) == 8192
 
 
@@ -81,7 +83,7 @@ def test_a_stage_without_a_rate_leaves_it_to_the_schedule():
 def test_stages_that_do_not_cover_the_run_are_refused(starts, said):
     stages = [{"from_epoch": start, "global_batch": 64} for start in starts]
     with pytest.raises((ValidationError, Problem), match=said):
-        batch_sizes.configure({"name": "steps", "stages": stages})
+        parts.configure("batch_sizes", {"name": "steps", "stages": stages})
 
 
 def test_the_batch_grows_where_the_rate_would_have_fallen():
@@ -152,9 +154,9 @@ def test_an_estimate_lost_in_the_noise_is_passed_over(scale):
 
 def test_a_batch_size_out_of_order_is_refused():
     with pytest.raises((ValidationError, Problem), match="start 64 is not between minimum 128"):
-        batch_sizes.configure(NOISE | {"minimum": 128})
+        parts.configure("batch_sizes", NOISE | {"minimum": 128})
     with pytest.raises((ValidationError, Problem), match="maximum 64 is below start 128"):
-        batch_sizes.configure({"name": "increase", "start": 128, "maximum": 64, "decay": WIDE_RESNET})
+        parts.configure("batch_sizes", {"name": "increase", "start": 128, "maximum": 64, "decay": WIDE_RESNET})
 
 
 def test_check_looks_at_the_largest_batch_that_a_measurement_may_ask_for():

@@ -15,13 +15,13 @@ from small import small_run
 sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 from report_folders import make, step_row
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.demo.advised import Advised
 from bigbatch.demo.filtered import Dropped
 from bigbatch.demo.measured import Measured
 from bigbatch.demo.stations import stations
 from bigbatch.demo.web_page import write
 from bigbatch.report import compare, report
-from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep
 
 

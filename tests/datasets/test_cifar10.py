@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets import Dataset, cifar10
 from bigbatch.datasets._images import InMemoryImages
 from bigbatch.errors import Problem
@@ -18,7 +18,7 @@ NAMES = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
 
 
 def rows(number: int, records: int = 20) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    batch = keyed.integers(256, number, np.arange(records * 3073)).astype(np.uint8).reshape(records, 3073)
+    batch = rng.integers(256, number, np.arange(records * 3073)).astype(np.uint8).reshape(records, 3073)
     batch[:, 0] = np.arange(records) % 10
     return batch
 

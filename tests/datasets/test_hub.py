@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.datasets import load as load_dataset
 from bigbatch.datasets._images import InMemoryImages
@@ -31,7 +31,7 @@ def load(path: Path | str, **options: Any) -> Dataset:
 
 
 def pixels(key: int, height: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    return keyed.integers(256, key, np.arange(height * width * 3)).astype(np.uint8).reshape(height, width, 3)
+    return rng.integers(256, key, np.arange(height * width * 3)).astype(np.uint8).reshape(height, width, 3)
 
 
 def saved(folder: Path, *, one_size: bool, names: bool = True) -> Path:

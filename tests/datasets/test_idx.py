@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.datasets import load as load_dataset
 from bigbatch.errors import Problem
@@ -25,7 +25,7 @@ def idx(array: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
 def write(folder: Path, *, zipped: bool = False, labels: list[int] | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", 12), ("t10k", 4)):
-        pixels = keyed.integers(256, count, np.arange(count * 28 * 28)).astype(np.uint8).reshape(count, 28, 28)
+        pixels = rng.integers(256, count, np.arange(count * 28 * 28)).astype(np.uint8).reshape(count, 28, 28)
         numbers = np.array((labels or list(range(12)))[:count], np.uint8) % 10
         for kind, array in (("images-idx3", pixels), ("labels-idx1", numbers)):
             name = f"{part}-{kind}-ubyte" + (".gz" if zipped else "")
@@ -50,7 +50,7 @@ def test_raw_or_zipped_in_either_folder_is_one_dataset(tmp_path: Path, name: str
 
 def test_pixels_are_in_0_to_1_unless_normalised(tmp_path: Path) -> None:
     write(tmp_path)
-    pixels = keyed.integers(256, 12, np.arange(28 * 28)).reshape(28, 28) / 255
+    pixels = rng.integers(256, 12, np.arange(28 * 28)).reshape(28, 28) / 255
     plain = load("mnist", tmp_path).train.fetch(torch.tensor([0]), epoch=0)[0][0, 0]
     np.testing.assert_allclose(plain, pixels, atol=1e-6)
     scaled = load("mnist", tmp_path, mean=0.5, std=0.25).train.fetch(torch.tensor([0]), epoch=0)[0][0, 0]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, imagefolder
 from bigbatch.datasets import load as load_dataset
 from bigbatch.datasets._decode import _middle_box, _random_box
@@ -18,7 +18,7 @@ from bigbatch.errors import Problem
 
 def picture(key: int, width: int, height: int) -> Image.Image:
     """Smooth enough for JPEG, different everywhere."""
-    small = keyed.integers(256, key, np.arange(4 * 4 * 3)).astype(np.uint8).reshape(4, 4, 3)
+    small = rng.integers(256, key, np.arange(4 * 4 * 3)).astype(np.uint8).reshape(4, 4, 3)
     return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
 
 
@@ -54,7 +54,7 @@ def test_names_become_labels_in_alphabetical_order(tmp_path: Path, test_name: st
 def test_rows_are_pure_and_augmented(tmp_path: Path, augment: str) -> None:
     samples = load(write(tmp_path), augment=augment).train
     whole = samples.fetch(torch.arange(12), seed=3, epoch=1)[0]
-    order = keyed.permutation(12, 4)
+    order = rng.permutation(12, 4)
     copy = pickle.loads(pickle.dumps(samples))  # noqa: S301 - what a worker process gets
     assert torch.equal(torch.cat([copy.fetch(part, seed=3, epoch=1)[0] for part in order.split(5)]), whole[order])
     assert not torch.equal(whole, samples.fetch(torch.arange(12), seed=3, epoch=2)[0])

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets._images import FLIP, LEFT, TOP, Augment, InMemoryImages
 
 MEAN, STD = (0.5, 0.25, 0.125), (0.5, 0.25, 2.0)
 
 
 def made_up(augment: Augment, count: int = 600, height: int = 6, width: int = 5, white: int = 255) -> InMemoryImages:
-    pixels = keyed.integers(white + 1, 1, np.arange(count * 3 * height * width)).astype(np.uint8)
+    pixels = rng.integers(white + 1, 1, np.arange(count * 3 * height * width)).astype(np.uint8)
     images = torch.from_numpy(pixels).view(count, 3, height, width)
     return InMemoryImages(images, torch.arange(count) % 7, augment, white)
 
@@ -23,11 +23,11 @@ def made_up(augment: Augment, count: int = 600, height: int = 6, width: int = 5,
 def one_at_a_time(images: Tensor, sample: int, augment: Augment, seed: int, epoch: int) -> Tensor:
     """Pad, crop, flip, to float, normalise: as everybody writes it."""
     padded = functional.pad(images[sample], (augment.crop_padding,) * 4)
-    if augment.flip and keyed.integers(2, seed, epoch, FLIP, sample)[0]:
+    if augment.flip and rng.integers(2, seed, epoch, FLIP, sample)[0]:
         padded = padded.flip(-1)
     height, width = augment.crop_size or images.shape[2], augment.crop_size or images.shape[3]
-    top = int(keyed.integers(padded.shape[1] - height + 1, seed, epoch, TOP, sample)[0])
-    left = int(keyed.integers(padded.shape[2] - width + 1, seed, epoch, LEFT, sample)[0])
+    top = int(rng.integers(padded.shape[1] - height + 1, seed, epoch, TOP, sample)[0])
+    left = int(rng.integers(padded.shape[2] - width + 1, seed, epoch, LEFT, sample)[0])
     crop = padded[:, top : top + height, left : left + width].double() / 255
     return ((crop - torch.tensor(MEAN)[:, None, None]) / torch.tensor(STD)[:, None, None]).float()
 
@@ -46,7 +46,7 @@ def one_at_a_time(images: Tensor, sample: int, augment: Augment, seed: int, epoc
 def test_a_batch_is_what_one_image_at_a_time_gives(augment: Augment) -> None:
     samples = made_up(augment)
     images = samples.images.clone()
-    indices = keyed.permutation(600, 3)  # more than two chunks, and both the first and the last image
+    indices = rng.permutation(600, 3)  # more than two chunks, and both the first and the last image
     inputs, labels = samples.fetch(indices, seed=5, epoch=2)
     expected = torch.stack([one_at_a_time(images, sample, augment, 5, 2) for sample in indices.tolist()])
     torch.testing.assert_close(inputs, expected)
@@ -56,7 +56,7 @@ def test_a_batch_is_what_one_image_at_a_time_gives(augment: Augment) -> None:
 def test_rows_do_not_depend_on_their_batch() -> None:
     samples = made_up(Augment(MEAN, STD, crop_padding=2, flip=True))
     whole = samples.fetch(torch.arange(600), seed=1, epoch=4)[0]
-    order = keyed.permutation(600, 9)
+    order = rng.permutation(600, 9)
     pieces = torch.cat([samples.fetch(piece, seed=1, epoch=4)[0] for piece in order.split(7)])
     assert torch.equal(pieces, whole[order])
 

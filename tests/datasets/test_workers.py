@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Samples, load
 from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.errors import Problem
@@ -59,7 +59,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Samples:
         for name, suffix in (("cat", "png"), ("dog", "jpg")):
             (root / part / name).mkdir(parents=True)
             for number in range(6):
-                pixels = keyed.integers(256, number, np.arange(24 * 20 * 3)).astype(np.uint8).reshape(24, 20, 3)
+                pixels = rng.integers(256, number, np.arange(24 * 20 * 3)).astype(np.uint8).reshape(24, 20, 3)
                 Image.fromarray(pixels).save(root / part / name / f"{number}.{suffix}")
     options = {"name": "imagefolder", "folder": str(root), "size": 8, "resize": 10}
     return load(parts.configure("datasets", options)).train
@@ -67,7 +67,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Samples:
 
 def test_workers_give_what_this_process_gives(pictures: Samples) -> None:
     requests = [
-        Request.of(piece, seed=3, epoch=epoch) for epoch in (0, 1, None) for piece in keyed.permutation(12, 1).split(5)
+        Request.of(piece, seed=3, epoch=epoch) for epoch in (0, 1, None) for piece in rng.permutation(12, 1).split(5)
     ]
     with Prefetcher(pictures, workers=2) as prefetcher:
         prefetcher.expect(requests)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, load, sha256
 from bigbatch.datasets._images import Augment, InMemoryImages
 
@@ -33,14 +33,14 @@ def flipped(fraction: float = 0.05, seed: int = 0) -> Dataset:
     samples = dataset.train
     labels = samples.labels.clone()
     chosen = flipped_samples(fraction, seed)
-    labels[chosen] = (labels[chosen] + 1 + torch.from_numpy(keyed.integers(9, seed, 8, chosen.numpy()))) % 10
+    labels[chosen] = (labels[chosen] + 1 + torch.from_numpy(rng.integers(9, seed, 8, chosen.numpy()))) % 10
     train = InMemoryImages(samples.images, labels, samples.augment, white=16)
     return replace(dataset, train=train, hash=sha256(samples.images, labels))
 
 
 def flipped_samples(fraction: float = 0.05, seed: int = 0) -> Tensor:
     count = len(digits().train)
-    return keyed.permutation(count, seed, 7)[: round(fraction * count)].sort().values
+    return rng.permutation(count, seed, 7)[: round(fraction * count)].sort().values
 
 
 class Dying(InMemoryImages):

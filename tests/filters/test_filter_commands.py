@@ -21,7 +21,7 @@ from bigbatch.filters import _compare, _manifest, rebuild
 from bigbatch.filters._commands import compare, filter_dataset, tune
 from bigbatch.filters._held_out import held_out
 from bigbatch.run import Run
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 HERE = Path(__file__).parent
 FAST = ["reducer=none", "drop=0.05"]

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from bigbatch import models
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _ready, _source
 from bigbatch.filters._progress import shown
-from bigbatch.results import Folder
 from bigbatch.run import Run
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 HERE = Path(__file__).parent
 FAST = ["reducer=none", "components=5", "drop=0.05"]

@@ -17,7 +17,7 @@ from bigbatch.errors import Notice, Problem
 from bigbatch.filters import _cache, _manifest, _map, kept_indices, network, rebuild
 from bigbatch.filters._commands import filter_dataset
 from bigbatch.run import Run
-from bigbatch.training import train
+from bigbatch.training.loop import train
 
 FLIPPED = "filter_parts:flipped"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bigbatch import keyed, parts
+from bigbatch import parts, rng
 from bigbatch.errors import Problem
 from bigbatch.filters import _size, ccs, grid, semdedup
 from bigbatch.filters._learning import folds, learned, probabilities
@@ -140,7 +140,7 @@ def test_coverage_takes_little_from_the_crowd_and_none_of_the_hardest():
     # 90 easy, 8 middling, 2 hardest; 20 to keep. By rank the hard ones alone would stay; at random 18 easy ones.
     difficulty = np.concatenate([np.linspace(0, 0.09, 90), np.linspace(0.5, 0.59, 8), [0.98, 1.0]])
     config = parts.configure("filters", {"name": "ccs", "hardest": 0.02, "strata": 2})
-    score, mask = ccs._chosen(difficulty, keyed.uniform(3, np.arange(100)), 80, config)
+    score, mask = ccs._chosen(difficulty, rng.uniform(3, np.arange(100)), 80, config)
     assert mask.sum() == 20
     assert mask[90:98].all()  # the small stratum gives its 8, the crowd the other 12
     assert not mask[98:].any()
@@ -150,7 +150,7 @@ def test_coverage_takes_little_from_the_crowd_and_none_of_the_hardest():
 
 def test_coverage_of_equal_difficulties_is_random():
     config = parts.configure("filters", {"name": "ccs", "hardest": 0.0})
-    _, mask = ccs._chosen(np.ones(50), keyed.uniform(1, np.arange(50)), 25, config)
+    _, mask = ccs._chosen(np.ones(50), rng.uniform(1, np.arange(50)), 25, config)
     assert mask.sum() == 25
 
 

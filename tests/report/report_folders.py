@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bigbatch import provenance
+from bigbatch.artifacts import provenance
 from bigbatch.run import Run
 
 

@@ -10,7 +10,7 @@ from report_folders import downloads, make, step_row, text_of
 from small import small_run
 
 from bigbatch.errors import Problem
-from bigbatch.recipes import described
+from bigbatch.recipes import load_run
 from bigbatch.report import compare, folders, report
 from bigbatch.report.charts import thinned
 from bigbatch.report.records import differing, flat, read
@@ -178,7 +178,7 @@ def test_what_a_run_is_called_cannot_become_part_of_the_page(tmp_path):
 
 def test_a_recipe_of_a_paper_stands_beside_the_papers_number(tmp_path):
     for batch, accuracy in ((128, 0.9865), (8192, 0.9807)):
-        run = described("legw_mnist", [f"global_batch={batch}"])
+        run = load_run("legw_mnist", [f"global_batch={batch}"])
         make(tmp_path / "runs" / f"legw-{batch}", run, [accuracy])
     text = " ".join(text_of(report([tmp_path / "runs"], tmp_path / "report.html")).split())
     assert (
@@ -311,10 +311,10 @@ def test_what_differs_counts_what_is_missing():
 
 
 def test_a_run_that_trains_right_now_is_running(tmp_path):
-    from bigbatch.results import Folder
+    from bigbatch.artifacts.folder import Folder
 
     folder = make(tmp_path / "small-1", small_run(), [0.5], status="running")
-    with Folder(folder).alone():
+    with Folder(folder).lock():
         assert read(folder).state == "running"
     assert read(folder).state == "killed"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bigbatch.engines import rank_started
+from bigbatch.engines import env_rank
 
 
 class Failing(nn.Module):
@@ -33,7 +33,7 @@ class Interrupting(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         (self.pids / str(os.getpid())).touch()
-        if rank_started() == 0:
+        if env_rank() == 0:
             os.kill(_parent_of(os.getppid()), signal.SIGINT)
             signal.pause()
         return self.layer(x.flatten(1))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from bigbatch import batch_sizes
+from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
 from bigbatch.schedules import Peak, check, curve, rate, scaled
@@ -18,7 +18,7 @@ def run_with(schedule: dict, lr: float = 0.1, global_batch: int = 512) -> Simple
     return SimpleNamespace(
         optimizer=SimpleNamespace(lr=lr),
         schedule=Config.model_validate(schedule),
-        global_batch=batch_sizes.configure(global_batch),
+        global_batch=parts.configure("batch_sizes", global_batch),
     )
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bigbatch import batch_sizes
+from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
 from bigbatch.schedules import Baseline, Schedule, goyal, legw, multi_step, polynomial, rate
@@ -76,7 +76,7 @@ def test_the_part_is_the_function_with_the_optimizers_rate():
     run = SimpleNamespace(
         optimizer=SimpleNamespace(lr=2**2.5),
         schedule=Config(baseline_batch=1024, warmup_epochs=0.3125, decay=multi_step(30, 60, 80)),
-        global_batch=batch_sizes.configure(8192),
+        global_batch=parts.configure("batch_sizes", 8192),
     )
     assert [rate(at(epochs, 8192), run) for epochs in (1.25, 2.5, 30)] == pytest.approx([8, 16, 1.6])
 

@@ -148,7 +148,7 @@ def table(text: str) -> list[dict[str, str]]:
 def trained_alone(points: list[Point], folder: Path) -> list[Row]:
     """What ordinary trainings, one after another in this process, make of the points."""
     from bigbatch.sweeps import rows
-    from bigbatch.training import train
+    from bigbatch.training.loop import train
 
     for point in points:
         train(point.run, runs_dir=folder / "runs")

@@ -9,9 +9,9 @@ import optuna
 import pytest
 from sweep_parts import ended_in, in_a_process, tiny_run
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.cli import main
 from bigbatch.errors import Problem
-from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep, ranges
 from bigbatch.sweeps.ranges import Search
 from bigbatch.sweeps.search import Trials, _others_may_have_ended, without_password
@@ -140,7 +140,7 @@ def test_a_trial_that_is_still_trained_for_a_dead_worker_is_waited_for(tmp_path)
     todo = Trials(sweep, None, None)
     point = todo.next()
     todo.give_back(point)
-    with Folder(tmp_path / "runs" / point.folder_name).alone():
+    with Folder(tmp_path / "runs" / point.folder_name).lock():
         assert [todo.next() for _ in range(4)] == [None] * 4
         assert todo.finished() == 0
     assert todo.next().run == point.run
@@ -150,7 +150,7 @@ def test_new_settings_that_another_worker_trains_are_not_tried_beside_it(tmp_pat
     one_choice = ranges.parsed(["optimizer.lr=0.1"])
     sweep = Sweep.ask(tiny_run(), tmp_path, search=search(ranges=one_choice, trials=2))
     first, second = Trials(sweep, None, None), Trials(sweep, None, None)
-    with Folder(tmp_path / "runs" / first.next().folder_name).alone():
+    with Folder(tmp_path / "runs" / first.next().folder_name).lock():
         assert second.next() is None
         assert second.finished() == 1
 

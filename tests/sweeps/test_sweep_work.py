@@ -10,8 +10,8 @@ import pytest
 import torch
 from sweep_parts import Told, ended_in, in_a_process, table, tiny_run, trained_alone
 
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
-from bigbatch.results import Folder
 from bigbatch.sweeps import Sweep, queue, rows, timing, worker
 from bigbatch.sweeps.claims import Claims
 from bigbatch.sweeps.forks import Forks
@@ -140,7 +140,7 @@ def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path
     assert [row.status for row in sweep.rows()] == ["stopped", "stopped", "missing"]
     for row in sweep.rows()[:2]:
         assert any(Folder(row.folder).checkpoints.glob("step-*"))
-        assert Folder(row.folder).trainer_pid() is None
+        assert Folder(row.folder).lock_holder_pid() is None
 
 
 def test_a_stop_that_comes_before_its_training_can_listen_is_heard(tmp_path, kept_forks):
@@ -216,7 +216,7 @@ def test_a_run_that_somebody_trains_by_hand_is_left_alone(tmp_path):
     sweep = Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (4, 6)})
     first, second = sweep.points()
     todo = queue.Points(sweep.points(), sweep.folder)
-    with Folder(sweep.folder / "runs" / first.folder_name).alone():
+    with Folder(sweep.folder / "runs" / first.folder_name).lock():
         assert todo.next() == second
         assert todo.next() is None
         assert todo.finished() == 0

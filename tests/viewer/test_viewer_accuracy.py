@@ -8,7 +8,7 @@ import pytest
 from viewer_parts import page_of
 
 from bigbatch import filters
-from bigbatch.results import Folder
+from bigbatch.artifacts.folder import Folder
 from bigbatch.run import Run
 
 

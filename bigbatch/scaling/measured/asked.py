@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bigbatch import parts, whole
+from bigbatch import parts
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Notice, Problem, did_you_mean
 from bigbatch.scaling import elsewhere, subject
 from bigbatch.scaling.measured import hosts as machines
@@ -58,7 +59,7 @@ def asked(
         if number < 1:
             raise Problem(f"{name} {number} makes no sense: use 1 or more")
     if out is not None:
-        whole.check_folder(out)
+        atomic.check_folder(out)
     places = tuple(machines.parsed(hosts))
     names = _engines(engines, by_default=BY_DEFAULT_ON_HOSTS if places else BY_DEFAULT)
     if places and "horovod" in names:

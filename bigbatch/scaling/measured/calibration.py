@@ -23,8 +23,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from bigbatch import launch
 from bigbatch.errors import Problem
+from bigbatch.launch import processes
 from bigbatch.scaling import horovod
 from bigbatch.scaling.jitter import harmonic
 from bigbatch.scaling.machine import AllReduces, Jitter, Machine, Measured
@@ -76,7 +76,7 @@ def _started(
             bytes=sizes(gradient_bytes),
             folder=name,
         )
-        line = launch.start_line(engine, RANKS, MODULE, [task.model_dump_json()])
+        line = processes.start_line(engine, RANKS, MODULE, [task.model_dump_json()])
         output = starts.run_all([line], RANKS, folder)
         found = [Calibrated.model_validate_json(path.read_text()) for path in sorted(folder.glob(f"{engine}-*.json"))]
     if len(found) != RANKS:

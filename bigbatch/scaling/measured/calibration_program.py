@@ -21,7 +21,8 @@ import torch
 import torch.distributed as dist
 from pydantic import BaseModel
 
-from bigbatch import engines, parts, whole
+from bigbatch import engines, parts
+from bigbatch.artifacts import atomic
 from bigbatch.engines import Engine, ddp
 from bigbatch.engines.horovod import Horovod
 from bigbatch.run import Run
@@ -78,15 +79,15 @@ def calibrated(task: CalibrationTask) -> None:
     try:
         torch.set_num_threads(1)
         found = _horovods(task, group) if task.engine == "horovod" else _torchs(task, group)
-        whole.write_text(Path(task.folder) / f"{task.engine}-{group.rank}.json", found.model_dump_json())
+        atomic.write_text(Path(task.folder) / f"{task.engine}-{group.rank}.json", found.model_dump_json())
         group.sum(torch.zeros(1))
     finally:
         group.stop()
 
 
 def _torchs(task: CalibrationTask, group: Engine) -> Calibrated:
-    plain = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
-    in_ddp = Stepper(Run(**task.run), Unsent(group.ranks, group.rank, ddp.Config(name="ddp")))
+    plain = Stepper(Run(**task.run), Silent(group.world_size, group.rank))
+    in_ddp = Stepper(Run(**task.run), Unsent(group.world_size, group.rank, ddp.Config(name="ddp")))
     alone, alone_in_ddp, together = _steps_in_turn(group, plain, in_ddp)
     table = _after_steps(plain, task.bytes)
     fitting = [size for size, times in table.items() if median(times) < median(together) / 2]  # over before a step is
@@ -185,7 +186,7 @@ def _others_cpu_us() -> float:
 
 def _horovods(task: CalibrationTask, group: Engine) -> Calibrated:
     assert isinstance(group, Horovod)
-    stepper = Stepper(Run(**task.run), Silent(group.ranks, group.rank))
+    stepper = Stepper(Run(**task.run), Silent(group.world_size, group.rank))
     timing.taken(stepper, 1)
     shares = []
     for _ in range(_REPEATS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bigbatch.figures import COLOURS, Chart
+from bigbatch.output.figures import COLOURS, Chart
 from bigbatch.scaling.measured.measurement import Measurement
 
 _UNITS = {"bucket_mb": "bucket cap, MiB", "cycle_ms": "cycle, ms", "fusion_mb": "fusion buffer, MiB"}

@@ -81,7 +81,7 @@ def lines(hosts: Sequence[str], ranks: int, module: str, arguments: Sequence[str
         *(f"--master-addr={_address(used[0])}", f"--master-port={random.randint(20_000, 59_999)}"),
     ]
     return [
-        on(host, [sys.executable, "-m", "bigbatch.torchrun", *first, f"--node-rank={number}", *program])
+        on(host, [sys.executable, "-m", "bigbatch.launch.torchrun", *first, f"--node-rank={number}", *program])
         for number, host in enumerate(used)
     ]
 

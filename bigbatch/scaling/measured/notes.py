@@ -103,7 +103,7 @@ def _noting(stepper: Stepper) -> Iterator[_Notes]:
     hooks += [
         parameter.register_post_accumulate_grad_hook(notes.gradient)
         for parameter in stepper.model.parameters()
-        if parameter.requires_grad and not stepper.engine.lockstep
+        if parameter.requires_grad and not stepper.engine.forward_is_collective
     ]
     plain = dist.all_reduce
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from bigbatch import engines, whole
+from bigbatch import engines
+from bigbatch.artifacts import atomic
 from bigbatch.engines import Engine, ddp
 from bigbatch.run import Run
 from bigbatch.scaling.measured import interface
@@ -76,7 +77,7 @@ def measured(task: Task) -> Record:
         silent_s += [_timed_silently(silent, stepper) for _ in range(task.silent_steps // 2) if silent]
         record = Record(
             rank=engine.rank,
-            ranks=engine.ranks,
+            ranks=engine.world_size,
             host=socket.gethostname(),
             wall_s=[wall_s for wall_s, _ in times],
             cpu_s=[cpu_s for _, cpu_s in times],
@@ -100,8 +101,8 @@ def _timed(stepper: Stepper) -> tuple[float, float]:
 def _silent(run: Run, engine: Engine) -> Engine:
     """All that this engine does on a rank, but for its messages; Horovod's cycles go on beside it."""
     if isinstance(run.engine, ddp.Config):
-        return Unsent(engine.ranks, engine.rank, run.engine)
-    return Silent(engine.ranks, engine.rank)
+        return Unsent(engine.world_size, engine.rank, run.engine)
+    return Silent(engine.world_size, engine.rank)
 
 
 def _timed_silently(silent: Stepper, stepper: Stepper) -> float:
@@ -122,7 +123,7 @@ def _bucket_bytes(wrapped: Any) -> list[int]:
 def _hand_in(record: Record, task: Task, stepper: Stepper) -> None:
     text = record.model_dump_json()
     if task.folder is not None:
-        whole.write_text(Path(task.folder) / f"rank-{record.rank}.json", text)
+        atomic.write_text(Path(task.folder) / f"rank-{record.rank}.json", text)
     for turn in range(record.ranks if task.folder is None else 0):
         if turn == record.rank:  # long lines of several ranks would run into each other
             print(MARK + text, flush=True)

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from bigbatch import launch
 from bigbatch.errors import Problem
+from bigbatch.launch import processes
 from bigbatch.scaling.measured import hosts as machines
 from bigbatch.scaling.measured.cases import Case
 from bigbatch.scaling.measured.rank_program import MARK, MODULE, Record, Task
@@ -28,7 +28,7 @@ def records(case: Case, task: Task, folder: Path, hosts: Sequence[str] = ()) -> 
         if hosts:
             lines = machines.lines(hosts, case.ranks, MODULE, arguments)
         else:
-            lines = [launch.start_line(case.engine, case.ranks, MODULE, arguments)]
+            lines = [processes.start_line(case.engine, case.ranks, MODULE, arguments)]
         outputs = run_all(lines, case.ranks, folder)
         texts = (
             [line.partition(MARK)[2] for text in outputs for line in text.splitlines() if MARK in line]
@@ -76,7 +76,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _started(line: Sequence[str], ranks: int, folder: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
     # a torchrun that is ended leaves its temporary folder behind, which then goes with ours
-    environment = launch.start_environment(ranks) | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    environment = processes.start_environment(ranks) | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     try:
         return subprocess.Popen(line, env=environment, stdout=output, stderr=output, start_new_session=True)
     except FileNotFoundError as error:

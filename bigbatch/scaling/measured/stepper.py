@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from bigbatch import datasets, keyed, models, optim
-from bigbatch.batches import Batches, Progress, Split
+from bigbatch import datasets, models, optim, rng
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
-from bigbatch.gradient import GlobalGradient
-from bigbatch.position import Position
+from bigbatch.position import Position, Progress
 from bigbatch.run import Run
+from bigbatch.training.batches import Batches, Split
+from bigbatch.training.gradient import GlobalGradient
 
 MADE_UP = "bigbatch.scaling.measured.made_up:dataset"
 
@@ -58,9 +58,9 @@ class Stepper:
     def __init__(self, run: Run, engine: Engine) -> None:
         self.engine = engine
         self.global_batch = run.global_batch.global_batch  # type: ignore[attr-defined]
-        self.split = Split(engine.ranks, self.global_batch // engine.ranks)
+        self.split = Split(engine.world_size, self.global_batch // engine.world_size)
         self.batches = Batches(datasets.load(run.dataset), run.seed)
-        keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+        rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
         self.model = models.build(run.model, self.batches.dataset).to(engine.device)
         self.gradient = GlobalGradient(run, self.batches, self.model, engine)
         self.gradient.wrap()

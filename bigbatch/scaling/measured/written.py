@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bigbatch import whole
-from bigbatch.page import Page
+from bigbatch.artifacts import atomic
+from bigbatch.output.page import Page
 from bigbatch.scaling import published_report
 from bigbatch.scaling.measured import drawn, shown
 from bigbatch.scaling.measured.measurement import Measurement
@@ -25,7 +25,7 @@ VALIDATION = (
 
 def write(found: Measurement, checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
     """measure.json, measure.csv, machine.json where it was calibrated, pictures, and the page as the last."""
-    from bigbatch.provenance import collect
+    from bigbatch.artifacts.provenance import collect
 
     subject, origin = found.asked.subject, collect()
     commit = (origin["commit"] or "unknown")[:12]
@@ -35,15 +35,15 @@ def write(found: Measurement, checked: Sequence[Checked], folder: Path, command:
     )
     efficiency, phases, sweeps = drawn.efficiency(found, scale), drawn.phases(found, scale), drawn.sweeps(found, scale)
     written = [
-        whole.write_text(folder / "measure.json", json.dumps(to_json(found, about), indent=2)),
-        whole.write_text(folder / "measure.csv", csv_text(rows(found))),
+        atomic.write_text(folder / "measure.json", json.dumps(measurement_json(found, about), indent=2)),
+        atomic.write_text(folder / "measure.csv", csv_text(rows(found))),
         *(path for name, chart in {"phases": phases, **sweeps}.items() for path in chart.save(folder / name)),
     ]
     if efficiency:
         written += efficiency.save(folder / "efficiency")
     if found.calibration:
         text = found.calibration.machine.model_dump_json(indent=2)
-        written.append(whole.write_text(folder / "machine.json", text))
+        written.append(atomic.write_text(folder / "machine.json", text))
 
     page = Page(f"{subject.model}: scaling, measured", f"{scale}. One thread a rank, made-up samples.")
     if found.efficiencies:
@@ -149,7 +149,7 @@ def rows(found: Measurement) -> list[dict[str, Any]]:
     return listed
 
 
-def to_json(found: Measurement, about: Sequence[str]) -> dict[str, Any]:
+def measurement_json(found: Measurement, about: Sequence[str]) -> dict[str, Any]:
     subject = found.asked.subject
     return {
         "measured": True,

@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bigbatch import launch, parts, whole
+from bigbatch import parts
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Notice, Problem, did_you_mean
+from bigbatch.launch import processes
 from bigbatch.run import Run
 from bigbatch.scaling import elsewhere, subject
 from bigbatch.scaling.measured import stepper
@@ -42,7 +44,7 @@ def trace(
         raise Problem(f"--steps {steps} makes no sense: use 1 to {MOST_STEPS}; a trace holds everything a step does")
     if not 1 <= rank_batch <= subject.MOST_RANK_BATCH:
         raise Problem(f"--batch {rank_batch} makes no sense: use a number of samples a rank from 1 on")
-    whole.check_folder(out)
+    atomic.check_folder(out)
     sample_shape = subject.shape(sample)
     options = subject.sorted_settings(settings, names)
     if options["machine"]:
@@ -52,7 +54,7 @@ def trace(
     built(model, options["model"], sample_shape, classes, samples=1)  # says what is wrong with it, if anything is
     runs = {name: _run(name, model, options, ranks, rank_batch, sample_shape, classes) for name in names}
     for name in names:
-        launch.start_line(name, ranks, "", [])  # says if Horovod is missing
+        processes.start_line(name, ranks, "", [])  # says if Horovod is missing
     if ranks > (os.cpu_count() or 1):
         warnings.warn(
             Notice(f"{ranks} ranks on {os.cpu_count()} cores take turns: what waits there waits for a core"),

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.scaling.trace import profiler
 from bigbatch.scaling.trace.profiler import Profile
 from bigbatch.scaling.trace.timeline import Timeline
@@ -72,11 +72,11 @@ def write(recordings: Sequence[Recorded], folder: Path) -> Path:
     trace = merged(recordings)
     text = json.dumps(trace, separators=(",", ":"))
     if len(trace["traceEvents"]) <= MOST_PLAIN_EVENTS:
-        return whole.write_text(folder / "trace.json", text)
+        return atomic.write_text(folder / "trace.json", text)
     import gzip
 
     path = folder / "trace.json.gz"
-    with whole.file(path) as temporary:
+    with atomic.file(path) as temporary:
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
     return path
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from bigbatch.figures import COLOURS, FADED, Chart
+from bigbatch.output.figures import COLOURS, FADED, Chart
 from bigbatch.scaling import pictures
 from bigbatch.scaling.step import Bar
 from bigbatch.scaling.trace.seen import Seen

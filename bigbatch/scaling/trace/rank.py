@@ -68,7 +68,7 @@ def _marks(stepper: Stepper) -> Iterator[Callable[[int], None]]:
         wrapped.register_forward_hook(lambda *_: phase.begin(BACKWARD)),
     ]
     for name, parameter in stepper.model.named_parameters():
-        if parameter.requires_grad and not stepper.engine.lockstep:  # FSDP's gradients are its own affair
+        if parameter.requires_grad and not stepper.engine.forward_is_collective:  # FSDP's gradients are its own affair
             gradient = _Gradient(name)
             hooks += [
                 parameter.register_hook(gradient.computed),
@@ -129,7 +129,7 @@ def main() -> None:
     try:
         trace(task)
     except Problem as problem:
-        (Path(task.folder) / f"rank-{engines.rank_started()}.problem").write_text(str(problem), encoding="utf-8")
+        (Path(task.folder) / f"rank-{engines.env_rank()}.problem").write_text(str(problem), encoding="utf-8")
     except Exception:  # whoever started the ranks misses the trace; torchrun would only start them again
         traceback.print_exc()
     sys.stdout.flush()

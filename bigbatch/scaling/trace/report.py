@@ -15,7 +15,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bigbatch import parts, provenance, whole
+from bigbatch import parts
+from bigbatch.artifacts import atomic, provenance
 from bigbatch.scaling.trace import merge, panels, seen
 from bigbatch.scaling.trace.merge import Recorded
 from bigbatch.scaling.trace.seen import Seen
@@ -98,19 +99,19 @@ def show(traced: Traced) -> None:
 
 def write(traced: Traced, folder: Path, command: str) -> list[Path]:
     """trace.json, trace_steps.json, a picture (SVG, PNG, CSV) of each panel, trace.md and trace.html."""
-    from bigbatch.page import Page
+    from bigbatch.output.page import Page
 
     steps = traced.steps
     drawn = [panel for step in steps for panel in panels.panels(step, traced.scale)]
     trace = merge.write(traced.recordings, folder)
     written = [
         trace,
-        whole.write_text(folder / "trace_steps.json", json.dumps(_json(traced, steps, command), indent=2)),
+        atomic.write_text(folder / "trace_steps.json", json.dumps(_json(traced, steps, command), indent=2)),
     ]
     for panel in drawn:
         written += panel.chart.save(folder / panel.name)
     about = _about(traced, command)
-    written.append(whole.write_text(folder / "trace.md", _markdown(traced, drawn, about, trace)))
+    written.append(atomic.write_text(folder / "trace.md", _markdown(traced, drawn, about, trace)))
 
     page = Page(f"{traced.model}: one step of each engine", traced.scale)
     page.text(WORDS)

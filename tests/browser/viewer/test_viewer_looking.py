@@ -12,9 +12,9 @@ import pytest
 from viewer_tab import Library, Tab
 
 from bigbatch import datasets, filters, parts
-from bigbatch.recipes import described
+from bigbatch.recipes import load_run
 from bigbatch.run import Run
-from bigbatch.training import train
+from bigbatch.training.loop import train
 from bigbatch.viewer.app import STATIC
 from bigbatch.viewer.server import Server
 
@@ -306,7 +306,7 @@ def test_the_arithmetic_of_shares_is_the_librarys(open_tab: Callable[..., Tab], 
 def test_accuracies_of_runs_are_drawn(kept: Path, made: Path, serve: Callable[..., Server], page: Any) -> None:
     runs_dir = made.parent / "runs"  # has the run that the filter's network was trained in: on everything
     full = json.loads(next(runs_dir.glob("*/summary.json")).read_text())
-    run = Run(**(described("digits").model_dump(mode="json") | {"filter": str(kept)}))
+    run = Run(**(load_run("digits").model_dump(mode="json") | {"filter": str(kept)}))
     filtered = train(run, runs_dir=runs_dir, quiet=True)
     tab = Tab(page, serve(kept, runs_dir=runs_dir).url)
     page.wait_for_selector("#tab-accuracy:visible")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bigbatch.batches import Batches, Progress
 from bigbatch.errors import Problem
-from bigbatch.position import Position
+from bigbatch.position import Position, Progress
 from bigbatch.run import Run
+from bigbatch.training.batches import Batches
 
 
 class Clock:

@@ -33,7 +33,7 @@ class RunningStatistics:
     def over(self, groups_of_this_rank: int, groups_of_all: int) -> Iterator[None]:
         """One step of the statistics for all forwards within. With a single group torch does just that itself,
         but only on the rank that has it."""
-        if not self.layers or (groups_of_all == 1 and self.engine.ranks == 1):
+        if not self.layers or (groups_of_all == 1 and self.engine.world_size == 1):
             yield
             return
         before = [buffer.clone() for buffer in self._buffers()]

@@ -12,16 +12,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from bigbatch import keyed, selectors
-from bigbatch.batches import Batch, Batches, Slice
-from bigbatch.batchnorm import RunningStatistics
-from bigbatch.carried import CarriedState
+from bigbatch import rng, selectors
 from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.engines import Engine
 from bigbatch.errors import Problem
-from bigbatch.losses import count_hits, per_sample_loss
+from bigbatch.losses import count_correct, per_sample_loss
 from bigbatch.position import Position
 from bigbatch.run import Run
+from bigbatch.training.batches import Batch, Batches, Slice
+from bigbatch.training.batchnorm import RunningStatistics
+from bigbatch.training.hidden_state import HiddenState
 
 
 @dataclass
@@ -76,20 +76,22 @@ class GlobalGradient:
         self.engine = engine
         self.wrapped = model
         self.statistics = RunningStatistics(model, engine)
-        self.carried: CarriedState | None = None
+        self.carried: HiddenState | None = None
         self.micro_gradients: MicroGradients | None = None  # set where a probe wants to see them
         self.cast = precision(run, engine)
         self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
-        self.every_parameter_used = engine.ranks == 1 or self._uses_every_parameter()  # DDP would wait for the others
+        self.every_parameter_used = (
+            engine.world_size == 1 or self._uses_every_parameter()
+        )  # DDP would wait for the others
 
     def wrap(self, probed: bool = False) -> None:
         """From here on ranks meet in a call of the model: for when one rank has timed and tried what it does alone."""
-        if self.engine.lockstep and selectors.weighs_samples(self.run.selector):
+        if self.engine.forward_is_collective and selectors.weighs_samples(self.run.selector):
             raise Problem(
                 f"selector '{self.run.selector.name}' lets ranks call the model unlike often, which engine "
                 f"'{self.run.engine.name}' does not bear: use --set engine=ddp, or --set selector=all"
             )
-        if self.engine.lockstep and (probed or self.run.probes):
+        if self.engine.forward_is_collective and (probed or self.run.probes):
             raise Problem(
                 f"probes look at whole weights, which engine '{self.run.engine.name}' divides: "
                 "use --set engine=ddp, or --set probes=[]"
@@ -120,22 +122,22 @@ class GlobalGradient:
 
     def _of_all(self, batch: Batch) -> Sums:
         own = batch.by_rank[self.engine.rank]
-        idle = max(len(pieces) for pieces in batch.by_rank) - len(own) if self.engine.lockstep else 0
+        idle = max(len(pieces) for pieces in batch.by_rank) - len(own) if self.engine.forward_is_collective else 0
         sums = Sums()
         with self.statistics.over(len(own), batch.micro_batches):
             # gradients travel with the last backward pass, unless a rank has none or each one is looked at by itself
-            with_backward = self.engine.lockstep or (
+            with_backward = self.engine.forward_is_collective or (
                 self.every_parameter_used and batch.every_rank_has_work and self.micro_gradients is None
             )
             for piece in own:
                 sends = with_backward and piece is own[-1] and not idle
-                with nullcontext() if sends else self.engine.accumulating(self.wrapped):
+                with nullcontext() if sends else self.engine.no_sync(self.wrapped):
                     losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
                     with self.micro_gradients.of(piece.count, batch.count) if self.micro_gradients else nullcontext():
                         (losses.sum() / batch.count).backward()
                 sums.add(losses, hits, piece.count)
             for number in range(idle):
-                with nullcontext() if number == idle - 1 else self.engine.accumulating(self.wrapped):
+                with nullcontext() if number == idle - 1 else self.engine.no_sync(self.wrapped):
                     self._keep_step()
             if not with_backward:
                 self.engine.sum_gradients(self.model)
@@ -163,7 +165,7 @@ class GlobalGradient:
         one_pass = getattr(self.run.selector, "passes", "two") == "one"
         first_pass = self.statistics.over(len(own), batch.micro_batches) if one_pass else self.statistics.unchanged()
         sums, graphs = Sums(), []
-        with first_pass, torch.set_grad_enabled(one_pass), self.engine.accumulating(self.wrapped):
+        with first_pass, torch.set_grad_enabled(one_pass), self.engine.no_sync(self.wrapped):
             for piece in own:
                 losses, hits = self._forward(batch, batch.indices[piece.start : piece.stop], piece)
                 if one_pass:
@@ -172,7 +174,7 @@ class GlobalGradient:
                 graphs.append(losses)
         weights = self._weights(batch, own, graphs, position)
         sums.kept = sum(int(weights[piece.start : piece.stop].count_nonzero()) for piece in own)
-        with self.engine.accumulating(self.wrapped):
+        with self.engine.no_sync(self.wrapped):
             if one_pass:
                 self._backward_of_kept(batch, own, graphs, weights)
             else:
@@ -220,15 +222,15 @@ class GlobalGradient:
         else:
             inputs, targets = samples.fetch(indices, seed=self.run.seed, epoch=batch.epoch)
         inputs, targets = to_model(inputs, self.model, self.engine.device), targets.to(self.engine.device)
-        keyed.seed_torch(self.run.seed, batch.after.step, piece.start, keyed.DROPOUT)
+        rng.seed_torch(self.run.seed, batch.after.step, piece.start, rng.DROPOUT)
         with self.cast():
             if samples.sequential:
-                self.carried = self.carried or CarriedState(batch.global_batch)
+                self.carried = self.carried or HiddenState(batch.global_batch)
                 logits, state = self.wrapped(inputs, self.carried.take(piece))
                 self.carried.put(piece, state)
             else:
                 logits = self._logits(inputs)
-        return per_sample_loss(logits, targets), count_hits(logits, targets)
+        return per_sample_loss(logits, targets), count_correct(logits, targets)
 
     def _logits(self, inputs: Tensor) -> Tensor:
         try:

@@ -13,19 +13,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from bigbatch import keyed
+from bigbatch import rng
 from bigbatch.datasets import Dataset, Samples
 from bigbatch.errors import Problem
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a training has come."""
-
-    step: int = 0
-    samples: int = 0
-    epoch: int = 0  # whole epochs finished
-    offset: int = 0  # samples seen in the epoch at hand
+from bigbatch.position import Progress
 
 
 @dataclass(frozen=True)
@@ -72,18 +63,18 @@ class Batch:
 class Split:
     """How a global batch is divided: the same gradient whatever it says."""
 
-    ranks: int
+    world_size: int
     micro_batch: int
     whole_groups: bool = False  # micro-batches are BatchNorm groups: cut first, then dealt out to ranks
 
     def slices(self, count: int) -> tuple[tuple[Slice, ...], ...]:
         if self.whole_groups:
             groups = _even(0, count, -(-count // self.micro_batch))
-            shares = _even(0, len(groups), self.ranks)
+            shares = _even(0, len(groups), self.world_size)
             return tuple(tuple(groups[share.start : share.stop]) for share in shares)
         return tuple(
             tuple(_even(share.start, share.stop, -(-share.count // self.micro_batch)))
-            for share in _even(0, count, self.ranks)
+            for share in _even(0, count, self.world_size)
         )
 
 
@@ -146,5 +137,5 @@ class Batches:
         epoch_samples = self.epoch_samples(global_batch)
         if self.samples(global_batch).sequential:
             return torch.arange(epoch_samples)
-        order = keyed.permutation(epoch_samples, self.seed, epoch, keyed.ORDER)
+        order = rng.permutation(epoch_samples, self.seed, epoch, rng.ORDER)
         return order if self.kept is None else self.kept[order]

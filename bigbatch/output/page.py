@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from bigbatch import __version__, whole
-from bigbatch.figures import Chart
+from bigbatch import __version__
+from bigbatch.artifacts import atomic
+from bigbatch.output.figures import Chart
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --soft: #5c5c5c; --paper: #fff; --card: #f6f7f9; --rule: #d9dce1;
@@ -123,7 +124,7 @@ class Page:
         )
 
     def write(self, path: Path | str) -> Path:
-        return whole.write_text(path, self.html())
+        return atomic.write_text(path, self.html())
 
 
 def _figure(chart: Chart, caption: str) -> str:

@@ -14,33 +14,23 @@ from typing import Any
 
 import torch
 
-from bigbatch import (
-    batch_sizes,
-    checkpoint,
-    datasets,
-    display,
-    engines,
-    filters,
-    keyed,
-    models,
-    optim,
-    probes,
-    schedules,
-    trackers,
-)
-from bigbatch.batches import Batch, Batches, Progress, Split
-from bigbatch.carried import CarriedState
-from bigbatch.clock import Clock
+from bigbatch import batch_sizes, datasets, engines, filters, models, optim, probes, rng, schedules, trackers
+from bigbatch.artifacts import checkpoint
+from bigbatch.artifacts.folder import Folder
+from bigbatch.artifacts.metrics import MetricsWriter, dump_json
 from bigbatch.engines import Engine
 from bigbatch.errors import Diverged, Problem, Stopped
-from bigbatch.evaluate import evaluate
-from bigbatch.gradient import GlobalGradient, MicroGradients
-from bigbatch.micro_batch import peak_rss_bytes
-from bigbatch.position import Position
-from bigbatch.results import Folder, MetricsWriter, to_json
+from bigbatch.launch.signals import StopRequest
+from bigbatch.output import progress
+from bigbatch.position import Position, Progress
 from bigbatch.run import Run
-from bigbatch.signals import StopRequest
-from bigbatch.split import choose_split
+from bigbatch.training.batches import Batch, Batches, Split
+from bigbatch.training.evaluate import evaluate
+from bigbatch.training.gradient import GlobalGradient, MicroGradients
+from bigbatch.training.hidden_state import HiddenState
+from bigbatch.training.micro_batch import peak_rss_bytes
+from bigbatch.training.progress import Clock
+from bigbatch.training.split import choose_split
 
 _STEP_KEYS = {"epoch", "samples", "step", "train_loss", "train_accuracy", "rate", "global_batch", "kept"}
 
@@ -66,10 +56,10 @@ def train(
     folder = folder or Folder(Path(runs_dir) / run.folder_name)
     engine = engines.start(run.engine)
     try:
-        with folder.alone() if engine.rank == 0 else nullcontext():
+        with folder.lock() if engine.rank == 0 else nullcontext():
             fresh = fresh and not engines.restarted()
             with (
-                folder.set_aside() if fresh and engine.rank == 0 else nullcontext(),
+                folder.move_aside() if fresh and engine.rank == 0 else nullcontext(),
                 trackers.mirrored(folder.path, track if engine.rank == 0 else ()),
             ):
                 status = engine.broadcast(folder.status)
@@ -112,7 +102,7 @@ def _recorded(
             ) from error
         raise
     if book:
-        book.write("summary.json", to_json(summary, indent=2))
+        book.write("summary.json", dump_json(summary, indent=2))
         book.status = "done" if summary["diverged_at_step"] is None else "diverged"
     return summary
 
@@ -127,7 +117,7 @@ class Training:
         self.dataset = datasets.load(run.dataset, data_dir)
         self.batches = Batches(self.dataset, run.seed, filters.kept_indices(run.filter, self.dataset))
         self.clock = Clock(run, self.batches)
-        keyed.seed_torch(run.seed, keyed.INITIAL_WEIGHTS)
+        rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
         weights = torch.float64 if run.dtype == "float64" else torch.float32
         self.model = models.build(run.model, self.dataset).to(engine.device, weights)
         self.probes = probes.Probes(run.probes)
@@ -148,7 +138,9 @@ class Training:
         self.gradient.wrap()
         self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
         self.needs_closure = getattr(self.optimizer, "needs_closure", False)  # it differentiates the loss by itself
-        if self.needs_closure and (engine.ranks > 1 or run.selector.name != "all" or self.dataset.task == "language"):
+        if self.needs_closure and (
+            engine.world_size > 1 or run.selector.name != "all" or self.dataset.task == "language"
+        ):
             raise Problem(
                 f"optimizer '{run.optimizer.name}' with these options differentiates the whole batch's loss twice: "
                 f"that goes in one process, with --set selector=all and without text"
@@ -156,10 +148,10 @@ class Training:
         if state:
             engine.restore(self.model, self.optimizer, state["optimizer"])
             if state["carried"] is not None:
-                self.gradient.carried = CarriedState(self.global_batch)
+                self.gradient.carried = HiddenState(self.global_batch)
                 self.gradient.carried.restore(state["carried"], engine.device)
-        self.metrics = MetricsWriter(folder) if engine.rank == 0 else None
-        self.display = display.choose(quiet or engine.rank != 0)
+        self.metrics = MetricsWriter(folder.path / "metrics.jsonl") if engine.rank == 0 else None
+        self.display = progress.choose(quiet or engine.rank != 0)
 
     def to_the_end(self, stop_request: StopRequest, checkpoint_minutes: float) -> dict[str, Any]:
         """Step until the budget is spent; test and save at the end of each epoch."""
@@ -237,8 +229,8 @@ class Training:
 
     def save(self) -> None:
         """Everything that an exact resume needs; all ranks learn whether rank 0 could write it."""
-        carried = self.gradient.carried.gathered(self.engine) if self.gradient.carried else None
-        model, optimizer_state = self.engine.gathered(self.model, self.optimizer)
+        carried = self.gradient.carried.gather(self.engine) if self.gradient.carried else None
+        model, optimizer_state = self.engine.full_state(self.model, self.optimizer)
         failure = None
         if self.metrics:
             self.metrics.flush()
@@ -290,10 +282,10 @@ class Training:
         total_epochs = self.run.epochs or math.inf  # steps are counted for a constant batch only, which never asks
         position = Position(epochs, total_epochs, self.global_batch, self.progress.step, self.progress.samples)
         global_batch = batch_sizes.at(position, self.history, self.run.global_batch)
-        if global_batch % self.engine.ranks:
-            fitting = max(global_batch - global_batch % self.engine.ranks, self.engine.ranks)
+        if global_batch % self.engine.world_size:
+            fitting = max(global_batch - global_batch % self.engine.world_size, self.engine.world_size)
             raise Problem(
-                f"global_batch {global_batch} does not divide over {self.engine.ranks} ranks: "
+                f"global_batch {global_batch} does not divide over {self.engine.world_size} ranks: "
                 f"use another number of ranks, or --set global_batch={fitting}"
             )
         return global_batch
@@ -336,7 +328,7 @@ class Training:
             "seconds": round(self._seconds(), 3),
             "samples_per_second": round(self.progress.samples / max(self.seconds_in_steps, 1e-9), 1),
             "peak_rss_mb": round(peak_rss_bytes() / 2**20, 1),
-            "ranks": self.engine.ranks,
+            "ranks": self.engine.world_size,
         }
 
     def _epochs(self) -> float:

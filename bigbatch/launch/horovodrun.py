@@ -1,4 +1,4 @@
-"""horovodrun for ranks of this machine: `python -m bigbatch.horovodrun` takes horovodrun's arguments.
+"""horovodrun for ranks of this machine: `python -m bigbatch.launch.horovodrun ARGUMENTS`.
 
 Three things are otherwise. Ranks write to the terminal themselves, so that nothing stands before their lines and a
 progress bar stays one. They are started without a shell. And the place where they meet listens on loopback alone.

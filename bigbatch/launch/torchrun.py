@@ -1,4 +1,4 @@
-"""torchrun, but for its traceback when it is told to stop: `python -m bigbatch.torchrun` takes torchrun's arguments."""
+"""torchrun without its traceback when it is told to stop: `python -m bigbatch.launch.torchrun ARGUMENTS`."""
 
 from __future__ import annotations
 

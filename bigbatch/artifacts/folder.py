@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
+from bigbatch.artifacts.metrics import read_rows
 from bigbatch.errors import Problem
 from bigbatch.run import Run, fingerprint
 
 Status = Literal["running", "stopped", "done", "diverged", "failed"]
 _FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint", "trackers")
 _MARKS = ("run.json", "status", "metrics.jsonl", "summary.json")  # any of them makes a folder a run's
-_FLUSH_SECONDS = 1.0
 
 
 class Folder:
@@ -37,7 +35,7 @@ class Folder:
 
     def create(self, run: Run) -> None:
         """Make the folder and say what will be run, once. Later starts find it as it is."""
-        from bigbatch import provenance
+        from bigbatch.artifacts import provenance
 
         self.path.mkdir(parents=True, exist_ok=True)
         if not (self.path / "run.json").exists():
@@ -59,13 +57,13 @@ class Folder:
     def run_hash(self) -> str:
         return self._read_json("run.json")["hash"]
 
-    def note(self, **facts: Any) -> None:
+    def record_resolved(self, **facts: Any) -> None:
         """Add to run.json what was found out at the start, like the micro-batch that timing chose."""
         about = self._read_json("run.json")
         about["resolved"] = about.get("resolved", {}) | facts
         self.write("run.json", json.dumps(about, indent=2))
 
-    def noted(self) -> dict[str, Any]:
+    def resolved(self) -> dict[str, Any]:
         return self._read_json("run.json").get("resolved", {}) if (self.path / "run.json").exists() else {}
 
     # -- status and summary
@@ -89,7 +87,7 @@ class Folder:
     # -- metrics
 
     def metrics(self) -> list[dict[str, Any]]:
-        return list(rows(self.path / "metrics.jsonl"))
+        return list(read_rows(self.path / "metrics.jsonl"))
 
     def rewind(self, step: int) -> list[dict[str, Any]]:
         """Drop the rows after a step (they will be made again) and give back the rest."""
@@ -125,7 +123,7 @@ class Folder:
             raise Problem(f"{self.path / name} is not readable JSON ({error}): restore it from a copy") from error
 
     @contextmanager
-    def set_aside(self) -> Iterator[None]:
+    def move_aside(self) -> Iterator[None]:
         """Start over, but give back what was here if that comes to a Problem before anything new was saved."""
         aside = self.path / ".before"
         shutil.rmtree(aside, ignore_errors=True)
@@ -148,7 +146,7 @@ class Folder:
                 (source / name).rename(target / name)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Refuse a second process on this folder. The system drops the lock with its process, even on kill -9."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -169,7 +167,7 @@ class Folder:
             lock.flush()
             yield
 
-    def trainer_pid(self) -> int | None:
+    def lock_holder_pid(self) -> int | None:
         """The process that holds the lock, if one does."""
         try:
             with (self.path / ".lock").open("r+") as lock:
@@ -182,53 +180,6 @@ class Folder:
         return None
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """All rows. A kill may have cut the last line short; any other that cannot be read is somebody else's doing."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield json.loads(line)
-        except ValueError as error:
-            if number < len(lines):
-                raise Problem(f"line {number} of {path} is not JSON ({error}): mend or remove it") from error
-
-
 def _remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     path.unlink(missing_ok=True)
-
-
-def to_json(value: dict[str, Any], **style: Any) -> str:
-    """JSON as the standard has it: what is not finite becomes null."""
-    try:
-        return json.dumps(value, allow_nan=False, **style)
-    except ValueError:
-        return json.dumps(_finite(value), **style)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class MetricsWriter:
-    """Appends rows; on disk at least every second and whenever asked."""
-
-    def __init__(self, folder: Folder) -> None:
-        self._file: IO[str] = (folder.path / "metrics.jsonl").open("a", encoding="utf-8", buffering=1 << 16)
-        self._flushed = time.monotonic()
-
-    def add(self, row: dict[str, Any]) -> None:
-        self._file.write(to_json(row) + "\n")
-        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
-            self.flush()
-
-    def flush(self) -> None:
-        self._file.flush()
-        self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        self._file.close()

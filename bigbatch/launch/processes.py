@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch import trackers
+from bigbatch.artifacts.folder import Folder
 from bigbatch.commands._options import BROKEN, DIVERGED, DONE, STOPPED
-from bigbatch.display import describe
-from bigbatch.engines import RESTARTS, horovod, rank_started, ranks_started
+from bigbatch.engines import RESTARTS, env_rank, env_world_size, horovod
 from bigbatch.errors import Problem
-from bigbatch.results import Folder
+from bigbatch.output.progress import describe
 from bigbatch.run import Run
 
 _RESTARTS = 3
@@ -30,7 +30,7 @@ def on_ranks(run: Run, ranks: int) -> Run:
     """
     if ranks < 1:
         raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
-    several = max(ranks, ranks_started()) > 1
+    several = max(ranks, env_world_size()) > 1
     if several and run.engine.name == "local":
         return run.with_settings(["engine=horovod" if "HOROVOD_RANK" in os.environ else "engine=ddp"])
     if not several and run.engine.name != "local":
@@ -50,9 +50,9 @@ def run_here_or_on_ranks(
 ) -> int:
     """Train, say how it ended, and give the exit code that says the same."""
     trackers.check(track)
-    if ranks > 1 and ranks_started() == 1:
+    if ranks > 1 and env_world_size() == 1:
         return _on_ranks(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet, track)
-    from bigbatch.training import train
+    from bigbatch.training.loop import train
 
     finished_before = folder.status in ("done", "diverged") and not fresh
     summary = train(
@@ -64,7 +64,7 @@ def run_here_or_on_ranks(
         quiet=quiet,
         track=track,
     )
-    if rank_started() == 0:
+    if env_rank() == 0:
         print(outcome(folder, summary) + (" (finished before; --fresh runs it again)" if finished_before else ""))
     if summary["diverged_at_step"] is None or POST_BOX in os.environ:
         return DONE  # our own launcher reads the run's status, and would only start the ranks again
@@ -95,10 +95,10 @@ def _on_ranks(
     """Start the ranks and wait. One that dies takes all back to the last checkpoint, from where they go on together."""
     if isinstance(run.engine, horovod.Config):
         horovod.check(run.engine)
-    with folder.alone():
+    with folder.lock():
         pass  # somebody who trains here is to be found out before anything is moved
-    with folder.set_aside() if fresh else nullcontext():
-        with folder.alone():
+    with folder.move_aside() if fresh else nullcontext():
+        with folder.lock():
             folder.create(run)
         return _wait_for_ranks(run.engine.name, folder, ranks, data_dir, checkpoint_minutes, quiet, track)
 
@@ -117,7 +117,7 @@ def _wait_for_ranks(
     def pass_on(process: subprocess.Popen[bytes], number: int) -> None:
         """The first signal goes to a rank, whose wish to stop is everybody's; the next ends all."""
         nonlocal asked
-        trainer = folder.trainer_pid()
+        trainer = folder.lock_holder_pid()
         if trainer is None or asked:
             process.terminate()
         else:
@@ -169,9 +169,23 @@ def start_line(engine: str, ranks: int, module: str, arguments: Sequence[str]) -
     if engine == "horovod":
         horovod.check_installed()
         loopback = "lo0" if sys.platform == "darwin" else "lo"
-        launcher = ["-m", "bigbatch.horovodrun", "--gloo", "-np", str(ranks), "--network-interface", loopback]
+        launcher = [
+            "-m",
+            "bigbatch.launch.horovodrun",
+            "--gloo",
+            "-np",
+            str(ranks),
+            "--network-interface",
+            loopback,
+        ]
         return [sys.executable, *launcher, sys.executable, *program]
-    launcher = ["-m", "bigbatch.torchrun", "--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={_RESTARTS}"]
+    launcher = [
+        "-m",
+        "bigbatch.launch.torchrun",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+        f"--max-restarts={_RESTARTS}",
+    ]
     return [sys.executable, *launcher, *program]
 
 
@@ -230,5 +244,5 @@ def posted(sentence: str) -> bool:
     post_box = os.environ.get(POST_BOX)
     if post_box is None:
         return False
-    (Path(post_box) / f"rank-{rank_started()}").write_text(sentence)
+    (Path(post_box) / f"rank-{env_rank()}").write_text(sentence)
     return True

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 
 _SMALLEST = 8
@@ -64,7 +64,7 @@ def remembered(key: dict[str, object], find: Callable[[], int]) -> int:
     except (OSError, ValueError):
         found = find()
     with contextlib.suppress(Problem):  # a read-only home costs the next run a few seconds, nothing else
-        whole.write_text(entry, str(found))
+        atomic.write_text(entry, str(found))
     return found
 
 

@@ -9,12 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bigbatch.batches import Split
 from bigbatch.datasets import Dataset
 from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.engines import Engine
-from bigbatch.gradient import to_model
-from bigbatch.losses import count_hits, per_sample_loss
+from bigbatch.losses import count_correct, per_sample_loss
+from bigbatch.training.batches import Split
+from bigbatch.training.gradient import to_model
 
 _TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and few lose their context
 
@@ -34,7 +34,7 @@ def evaluate(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: in
 def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
     count = len(dataset.test)
-    by_rank = Split(engine.ranks, micro_batch).slices(count)
+    by_rank = Split(engine.world_size, micro_batch).slices(count)
     pieces = by_rank[engine.rank]
     requests = [Request.of(torch.arange(piece.start, piece.stop)) for piece in pieces]
     with Prefetcher(dataset.test) as prefetcher:
@@ -43,8 +43,8 @@ def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: i
             inputs, targets = prefetcher.get(request)
             targets = targets.to(engine.device)
             logits = model(to_model(inputs, model, engine.device))
-            sums += torch.stack([per_sample_loss(logits, targets).sum(), count_hits(logits, targets)])
-    if engine.lockstep:
+            sums += torch.stack([per_sample_loss(logits, targets).sum(), count_correct(logits, targets)])
+    if engine.forward_is_collective:
         inputs, _ = dataset.test.fetch(torch.arange(2))
         for _ in range(max(len(others) for others in by_rank) - len(pieces)):
             model(to_model(inputs, model, engine.device))
@@ -54,8 +54,8 @@ def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: i
 
 def _language(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
-    streams = max(_TEXT_STREAMS, engine.ranks)
-    mine = Split(engine.ranks, streams).slices(streams)[engine.rank][0]
+    streams = max(_TEXT_STREAMS, engine.world_size)
+    mine = Split(engine.world_size, streams).slices(streams)[engine.rank][0]
     state = None
     for inputs, targets, counted in dataset.test.evaluation(streams):  # type: ignore[attr-defined]
         rows = slice(mine.start, mine.stop)

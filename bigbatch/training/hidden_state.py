@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bigbatch.batches import Slice
 from bigbatch.engines import Engine
+from bigbatch.training.batches import Slice
 
 State = tuple[Tensor, ...]  # each [layers, streams, hidden]
 
 
-class CarriedState:
+class HiddenState:
     """One state for the streams of the whole global batch, of which a rank fills in its own part."""
 
     def __init__(self, streams: int) -> None:
@@ -34,7 +34,7 @@ class CarriedState:
             whole[:, piece.start : piece.stop] = part.detach()
         self._own.add(piece)
 
-    def gathered(self, engine: Engine) -> list[Tensor] | None:
+    def gather(self, engine: Engine) -> list[Tensor] | None:
         """The state of all streams, from all ranks, for a checkpoint."""
         if self._whole is None:
             return None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bigbatch import whole
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 
 if TYPE_CHECKING:
@@ -208,9 +208,9 @@ class Chart:
         stem = Path(path)
         targets = [stem.with_name(stem.name + ending) for ending in (".png", ".svg", ".csv")]
         for target in targets[:2]:
-            with whole.file(target) as temporary:
+            with atomic.file(target) as temporary:
                 self._write(temporary, target.suffix[1:])
-        whole.write_text(targets[2], self.csv())
+        atomic.write_text(targets[2], self.csv())
         return targets
 
     def csv(self) -> str:

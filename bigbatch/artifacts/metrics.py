@@ -1,0 +1,76 @@
+"""metrics.jsonl: one row per step and one per evaluation, as strict JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bigbatch.errors import Problem
+
+_FLUSH_SECONDS = 1.0
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """All rows. A kill may have cut the last line short; any other that cannot be read is somebody else's doing."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            if number < len(lines):
+                raise Problem(f"line {number} of {path} is not JSON ({error}): mend or remove it") from error
+
+
+def dump_json(value: dict[str, Any], **style: Any) -> str:
+    """JSON as the standard has it: what is not finite becomes null."""
+    try:
+        return json.dumps(value, allow_nan=False, **style)
+    except ValueError:
+        return json.dumps(_finite(value), **style)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class MetricsWriter:
+    """Appends rows; on disk at least every second and whenever asked."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1 << 16)
+        self._flushed = time.monotonic()
+
+    def add(self, row: dict[str, Any]) -> None:
+        self._file.write(dump_json(row) + "\n")
+        if time.monotonic() - self._flushed > _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def scalars(row: dict[str, Any], prefix: str = "") -> dict[str, float]:
+    """`{"rate": .1, "gradient": {"mean": 2, "layers": [...]}}` gives `rate` and `gradient/mean`.
+
+    Lists, texts, truth values and what is not finite are left out.
+    """
+    found: dict[str, float] = {}
+    for key, value in row.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            found |= scalars(value, f"{name}/")
+        elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            found[name] = float(value)
+    return found

@@ -1,0 +1,1 @@
+"""How ranks and workers are started, watched and stopped."""

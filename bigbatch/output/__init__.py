@@ -1,0 +1,1 @@
+"""One style of figures, pages, progress bars and numbers."""
