@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-browser test-realdata test-slow horovod test-horovod bench-optim format clean
+.PHONY: demo test test-browser test-realdata test-slow horovod test-horovod bench-optim golden format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -35,6 +35,10 @@ test-horovod: .venv/installed-dev horovod
 bench-optim: .venv/installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .bench-peers -r benchmarks/requirements.txt
 	PYTHONPATH=.bench-peers $(BIN)/python benchmarks/optim_step.py
+
+# after a change that is meant to change results: tests/test_golden.py compares with what this records
+golden: .venv/installed-dev
+	$(BIN)/python tests/golden.py record
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .
