@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, stdev
 from typing import Any
 
 from bigbatch.advice.decide import LEVEL, samples_factor
@@ -13,6 +12,7 @@ from bigbatch.advice.words import percent
 from bigbatch.errors import Problem
 from bigbatch.probes._untouched import untouched
 from bigbatch.schedules import scaled
+from bigbatch.sweeps import confidence_interval
 
 SEEDS = 5
 _FEWEST_STEPS, _MOST_STEPS = 4, 64  # of the larger batch
@@ -58,8 +58,9 @@ def compared(pairs: list[tuple[float | None, ...]], smaller: int, larger: int) -
         said = f"the loss had no end in {lost[0]} of {len(pairs)} branches at {smaller} and in {lost[1]} at {larger}"
         return {"difference": None, "interval": None, "verdict": verdict, "said": said}
     differences = [after_larger - after for after, after_larger in pairs]  # type: ignore[operator]
-    mean, reach = fmean(differences), _student(len(differences)) * stdev(differences) / math.sqrt(len(differences))
-    low, high = mean - reach, mean + reach
+    mean, low, high = confidence_interval(differences, level=LEVEL)
+    assert low is not None
+    assert high is not None
     verdict = "worse" if low > 0 else "better" if high < 0 else "no difference beyond doubt"
     words = {
         "worse": f"beyond doubt worse at {larger} than at {smaller}",
@@ -67,12 +68,6 @@ def compared(pairs: list[tuple[float | None, ...]], smaller: int, larger: int) -
     }.get(verdict, f"not beyond doubt different at {larger} and at {smaller}")
     said = f"after equal samples the loss is {words}: by {mean:+.4f} ({percent(LEVEL)}: {low:+.4f} to {high:+.4f})"
     return {"difference": mean, "interval": [low, high], "verdict": verdict, "said": said}
-
-
-def _student(count: int) -> float:
-    from scipy.special import stdtrit  # scikit-learn brings it; scipy.stats takes a second to import
-
-    return float(stdtrit(count - 1, (1 + LEVEL) / 2))
 
 
 def _loss_after(learner: Learner, batch: int, steps: int, rate: float, number: int) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigbatch.demo.stations import BASELINE, LEGW, UNSCALED, Station
-from bigbatch.sweeps import shown_mean
+from bigbatch.sweeps import format_mean
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Measured:
 
     def brief(self) -> str:
         """`96.1 % ± 0.4`, or with both ends where the interval is cut to 0-100 %."""
-        return shown_mean(self.accuracies, "test_accuracy", 1) if self.accuracies else "none"
+        return format_mean(self.accuracies, "test_accuracy", 1) if self.accuracies else "none"
 
     def described(self) -> str:
         """`96.1 % ± 0.4 (n=3)`, with how many diverged."""

@@ -23,7 +23,7 @@ from bigbatch.filters._held_out import NAME
 from bigbatch.filters._progress import shown, station
 from bigbatch.recipes import legw_digits
 from bigbatch.run import Run
-from bigbatch.sweeps import shown_mean
+from bigbatch.sweeps import format_mean
 
 INITS = ("tensorflow", "torch")
 RATES = (0.0125, 0.05, 0.2)
@@ -102,7 +102,7 @@ def _print(judged: Judged, seeds: int) -> None:
     title = f"batch {legw_digits.BASELINE_BATCH}, n = {seeds}"
     table = Table("choice", "value", "held-out accuracy", title=title)
     for candidate, accuracies in judged:
-        table.add_row(candidate.what, _shown(candidate.value), shown_mean(accuracies, "test_accuracy"))
+        table.add_row(candidate.what, _shown(candidate.value), format_mean(accuracies, "test_accuracy"))
     Console().print(table)
     found = ", ".join(f"{what} {_shown(value)}" for what, value in chosen(judged).items())
     Console().print(f"chosen: {found}", highlight=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bigbatch.output.figures import Chart
 from bigbatch.output.page import Page
 from bigbatch.recipes import PaperNumber
-from bigbatch.sweeps import Answers, Curve, Sweep, shown, shown_group
+from bigbatch.sweeps import Answers, Curve, Sweep, format_group, format_metric
 from bigbatch.sweeps.asked import brief
 
 
@@ -35,7 +35,7 @@ def answered(page: Page, found: Answers, numbers: list[PaperNumber], scale: str)
     page.table(
         ["setting", "global batch", "rate", found.measured_as, "done", "diverged", "failed", "unfinished"],
         [
-            [g.label, g.global_batch, g.rate, shown_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
+            [g.label, g.global_batch, g.rate, format_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
             for g in found.groups
         ],
     )
@@ -67,7 +67,7 @@ def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Cha
             )
     for number in numbers:
         if number.measure == found.measure and found.measured_as.startswith("test"):
-            chart.horizontal(factor * number.value, f"{shown(number.value, number.measure)}, {number.source}")
+            chart.horizontal(factor * number.value, f"{format_metric(number.value, number.measure)}, {number.source}")
     return chart
 
 

@@ -10,7 +10,7 @@ from bigbatch.artifacts.metrics import scalars
 from bigbatch.output.figures import Chart
 from bigbatch.report.groups import Group
 from bigbatch.report.records import Record
-from bigbatch.sweeps import interval
+from bigbatch.sweeps import confidence_interval
 
 MOST_LINES = 16  # in one chart; more cannot be told apart
 _MOST_POINTS = 300  # of one line
@@ -125,7 +125,7 @@ def _add(
     chart: Chart, label: str, at_epoch: dict[float, list[float]], bounds: tuple[float, float] = (-inf, inf)
 ) -> None:
     epochs = sorted(at_epoch)
-    found = [interval(at_epoch[epoch], bounds) for epoch in epochs]
+    found = [confidence_interval(at_epoch[epoch], bounds) for epoch in epochs]
     counts = [len(at_epoch[epoch]) for epoch in epochs]
     chart.line(
         label,

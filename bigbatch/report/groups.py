@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bigbatch.report.records import Record, differing, flat
 from bigbatch.run import fingerprint
-from bigbatch.sweeps import shown_mean
+from bigbatch.sweeps import format_mean
 from bigbatch.sweeps.asked import brief
 
 _NOT_THE_SETTING = (
@@ -41,7 +41,7 @@ class Group:
     def described(self) -> str:
         """`96.10 % ± 0.40 (n=3)`."""
         values = self.values
-        return f"{shown_mean(values, self.measure)} (n={len(values)})" if values else "-"
+        return f"{format_mean(values, self.measure)} (n={len(values)})" if values else "-"
 
     def states(self) -> str:
         """`2 done, 1 diverged`."""

@@ -10,7 +10,7 @@ from bigbatch import parts
 from bigbatch.recipes import PaperNumber
 from bigbatch.report.groups import Group, setting
 from bigbatch.report.records import differing, flat
-from bigbatch.sweeps import interval, shown
+from bigbatch.sweeps import confidence_interval, format_metric
 from bigbatch.sweeps.asked import brief
 
 _HARMLESS = ("probes", "batchnorm_group")  # probes only read; a group of "auto" is filled in by hand in some recipes
@@ -28,7 +28,7 @@ class Beside(NamedTuple):
     def row(self) -> list[Any]:
         number = self.number
         measure = number.measure.replace("_", " ")
-        paper = shown(number.value, number.measure)
+        paper = format_metric(number.value, number.measure)
         return [self.group.label, measure, paper, number.source, self.group.described(), self.verdict, self.differs]
 
 
@@ -55,7 +55,7 @@ def _recipes_with_numbers() -> Iterator[tuple[dict[str, Any], tuple[PaperNumber,
 def _verdict(group: Group, number: PaperNumber) -> str:
     if not group.values:
         return "not done"
-    mean, low, high = interval(group.values)
+    mean, low, high = confidence_interval(group.values)
     more_is_better = number.measure == "test_accuracy"
     better = mean >= number.value if more_is_better else mean <= number.value
     if low is None or high is None:

@@ -7,9 +7,9 @@ print(sweep.answers().curves[0].note)
 
 from __future__ import annotations
 
-from bigbatch.sweeps.answers import Answers, Curve, Group, Preferred, answers, shown_group
+from bigbatch.sweeps.answers import Answers, Curve, Group, Preferred, answers, format_group
 from bigbatch.sweeps.asked import Asked, Point
-from bigbatch.sweeps.doubt import interval, shown, shown_mean
+from bigbatch.sweeps.intervals import confidence_interval, format_mean, format_metric
 from bigbatch.sweeps.rows import Row
 from bigbatch.sweeps.sweep import Sweep
 
@@ -23,8 +23,8 @@ __all__ = [
     "Row",
     "Sweep",
     "answers",
-    "interval",
-    "shown",
-    "shown_group",
-    "shown_mean",
+    "confidence_interval",
+    "format_group",
+    "format_mean",
+    "format_metric",
 ]

@@ -13,11 +13,11 @@ from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.recipes import load_run
 from bigbatch.sweeps import grid, ranges, timing
-from bigbatch.sweeps.answers import Answers, Group, shown_group
+from bigbatch.sweeps.answers import Answers, Group, format_group
 from bigbatch.sweeps.asked import Point, read_variants
 from bigbatch.sweeps.child import threads_each
 from bigbatch.sweeps.display import duration
-from bigbatch.sweeps.doubt import shown
+from bigbatch.sweeps.intervals import format_metric
 from bigbatch.sweeps.ranges import Search
 from bigbatch.sweeps.rows import FINISHED
 from bigbatch.sweeps.sweep import Sweep
@@ -161,7 +161,7 @@ def show(sweep: Sweep, answers: Answers) -> None:
             _what(group, answers.measure),
             "none"
             if group.low is None
-            else f"{shown(group.low, answers.measure)} to {shown(group.high, answers.measure)}",
+            else f"{format_metric(group.low, answers.measure)} to {format_metric(group.high, answers.measure)}",
         )
     Console().print(table)
     notes = [(curve.label, curve.note) for curve in answers.curves]
@@ -184,5 +184,5 @@ def _few(answers: Answers) -> Sequence[Group]:
 
 def _what(group: Group, measure: str) -> str:
     if group.n:
-        return shown_group(group, measure)
+        return format_group(group, measure)
     return "diverged" if group.diverged else "failed" if group.failed else "not there yet"

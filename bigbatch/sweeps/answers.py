@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from bigbatch.sweeps.asked import label
-from bigbatch.sweeps.doubt import CONFIDENCE, bounds, interval, shown, shown_mean
+from bigbatch.sweeps.intervals import CONFIDENCE, confidence_interval, format_mean, format_metric, metric_bounds
 from bigbatch.sweeps.rows import MEASURES, Row
 
 _SEEDS_FOR_A_BATCH = 3  # batches are few: two seeds agree by chance, and their interval would look certain
@@ -115,7 +115,7 @@ def _group(rows: list[Row]) -> Group:
     first = rows[0]
     assert first.global_batch is not None
     assert first.rate is not None
-    mean, low, high = interval(values, bounds(first.measure)) if values else (None, None, None)
+    mean, low, high = confidence_interval(values, metric_bounds(first.measure)) if values else (None, None, None)
     return Group(
         label=first.label,
         variant=first.variant,
@@ -203,8 +203,12 @@ def _worse(mean: float, baseline: Group, measure: str) -> bool:
 def _why(group: Group, baseline: Group, measure: str) -> str:
     if group.diverged:
         return f"{group.diverged} of {group.diverged + group.n} runs diverged"
-    side = f"below {shown(baseline.low, measure)}" if MEASURES[measure] else f"above {shown(baseline.high, measure)}"
-    return f"{shown(group.mean, measure)} is {side}, the end of the interval at {baseline.global_batch}"
+    side = (
+        f"below {format_metric(baseline.low, measure)}"
+        if MEASURES[measure]
+        else f"above {format_metric(baseline.high, measure)}"
+    )
+    return f"{format_metric(group.mean, measure)} is {side}, the end of the interval at {baseline.global_batch}"
 
 
 def preferred_batch(groups: Sequence[Group], rows: Iterable[Row], measure: str) -> Preferred | None:
@@ -221,7 +225,7 @@ def preferred_batch(groups: Sequence[Group], rows: Iterable[Row], measure: str) 
             by_seed.setdefault(row.seed, []).append(row)
     whole = [seen for seen in by_seed.values() if len(seen) == max(map(len, by_seed.values()))]
     own = [math.log2(min(seen, key=lambda row: _rank(row.metric, measure)).global_batch or 1) for seen in whole]
-    low, high = interval(own)[1:] if len(own) >= _SEEDS_FOR_A_BATCH else (None, None)
+    low, high = confidence_interval(own)[1:] if len(own) >= _SEEDS_FOR_A_BATCH else (None, None)
     if low is None or high is None:
         doubt = f"n={len(own)}, no interval"
     else:
@@ -282,13 +286,13 @@ def damages(rows: Iterable[Row]) -> list[str]:
 
 
 def cuts(groups: Iterable[Group], measure: str) -> list[str]:
-    ends = bounds(measure)
+    ends = metric_bounds(measure)
     if any(group.low == ends[0] or group.high == ends[1] for group in groups if group.low != group.high):
         return ["intervals are t-intervals, cut to 0-100 %"]
     return []
 
 
-def shown_group(group: Group, measure: str) -> str:
+def format_group(group: Group, measure: str) -> str:
     """`98.65 % ± 0.12 (n=3)`."""
     diverged = f", {group.diverged} diverged" if group.diverged else ""
-    return f"{shown_mean(group.values, measure)} (n={group.n}{diverged})"
+    return f"{format_mean(group.values, measure)} (n={group.n}{diverged})"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bigbatch.sweeps.answers import Group, shown_group
+from bigbatch.sweeps.answers import Group, format_group
 from bigbatch.sweeps.asked import Point
 from bigbatch.sweeps.child import Child
 
@@ -31,7 +31,7 @@ class Display:
 
     def finished(self, child: Child) -> None:
         group, measure = self._best()
-        self._best_text = f"best {shown_group(group, measure)}: {group.label}" if group else ""
+        self._best_text = f"best {format_group(group, measure)}: {group.label}" if group else ""
 
     def tick(self, children: Sequence[Child]) -> None:
         pass

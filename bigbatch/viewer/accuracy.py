@@ -136,12 +136,12 @@ def _batch(run: Fields) -> int:
 
 
 def _points(by_batch: dict[int, list[float | None]]) -> list[dict[str, Any]]:
-    from bigbatch.sweeps import interval
+    from bigbatch.sweeps import confidence_interval
 
     points = []
     for batch, accuracies in sorted(by_batch.items()):
         values = [value for value in accuracies if value is not None]
-        mean, low, high = interval(values) if values else (None, None, None)
+        mean, low, high = confidence_interval(values) if values else (None, None, None)
         point = {"global_batch": batch, "mean": mean, "low": low, "high": high, "n": len(values)}
         points.append(point | {"diverged": len(accuracies) - len(values)})
     return points

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bigbatch.sweeps import Row, answers, interval, shown, shown_group, shown_mean
+from bigbatch.sweeps import Row, answers, confidence_interval, format_group, format_mean, format_metric
 from bigbatch.sweeps.rows import as_csv
 
 
@@ -32,10 +32,10 @@ def seeds(batch, *metrics, **about):
 
 def test_the_interval_is_students():
     # mean .92, s = √(2 · .02² / 2) = .02, t(.975, 2) = 4.302653: ± 4.302653 · .02 / √3 = .0496828
-    mean, low, high = interval([0.90, 0.92, 0.94])
+    mean, low, high = confidence_interval([0.90, 0.92, 0.94])
     assert (mean, low, high) == (pytest.approx(0.92), pytest.approx(0.92 - 0.0496828), pytest.approx(0.92 + 0.0496828))
     # t(.975, 1) = 12.7062: two values are hardly an interval, and the formula says so
-    assert interval([1.0, 2.0]) == (
+    assert confidence_interval([1.0, 2.0]) == (
         1.5,
         pytest.approx(1.5 - 12.7062 * 0.5, abs=1e-3),
         pytest.approx(1.5 + 12.7062 * 0.5, abs=1e-3),
@@ -44,15 +44,15 @@ def test_the_interval_is_students():
 
 def test_the_interval_of_a_share_ends_where_shares_end():
     # .9 and .92: .91 ± .1271; .6 and .0: .3 ± 12.7062 · .4243 / √2 = 3.81
-    assert [shown_mean(values, "test_accuracy") for values in ([0.9, 0.92], [0.6, 0.0], [0.5, 0.5], [0.5], [])] == [
+    assert [format_mean(values, "test_accuracy") for values in ([0.9, 0.92], [0.6, 0.0], [0.5, 0.5], [0.5], [])] == [
         "91.00 %, 78.29 to 100.00",
         "30.00 %, 0.00 to 100.00",
         "50.00 % ± 0.00",
         "50.00 %",
         "-",
     ]
-    assert shown_mean([0.9, 0.92], "test_accuracy", digits=1) == "91.0 %, 78.3 to 100.0"
-    assert shown_mean([90.0, 92.0], "test_perplexity") == "91.00 ± 12.71"
+    assert format_mean([0.9, 0.92], "test_accuracy", digits=1) == "91.0 %, 78.3 to 100.0"
+    assert format_mean([90.0, 92.0], "test_perplexity") == "91.00 ± 12.71"
     found = answers([*seeds(16, 0.9, 0.92), *seeds(32, 0.5, 0.5)])
     assert (found.groups[0].low, found.groups[0].high) == (pytest.approx(0.91 - 0.127062), 1.0)
     assert found.notes[-1] == "intervals are t-intervals, cut to 0-100 %"
@@ -60,7 +60,7 @@ def test_the_interval_of_a_share_ends_where_shares_end():
 
 
 def test_one_value_has_no_interval():
-    assert interval([0.9]) == (0.9, None, None)
+    assert confidence_interval([0.9]) == (0.9, None, None)
 
 
 def test_the_critical_batch_is_the_first_below_the_baselines_interval():
@@ -95,7 +95,7 @@ def test_perplexity_is_lost_upwards():
     found = answers(rows)
     assert (found.curves[0].holds_to, found.curves[0].leaves_at) == (40, 80)
     assert found.best.global_batch == 40
-    assert shown(found.best.mean, found.measure) == "90.00"
+    assert format_metric(found.best.mean, found.measure) == "90.00"
 
 
 def test_no_critical_batch_without_an_interval():
@@ -111,7 +111,7 @@ def test_a_batch_that_diverges_has_left_and_is_no_part_of_the_mean():
     assert curve.leaves_at == 32
     assert "1 of 3 runs diverged" in curve.note
     assert (curve.groups[1].mean, curve.groups[1].n, curve.groups[1].diverged) == (pytest.approx(0.92), 2, 1)
-    assert shown_group(curve.groups[1], "test_accuracy") == "92.00 % ± 0.00 (n=2, 1 diverged)"
+    assert format_group(curve.groups[1], "test_accuracy") == "92.00 % ± 0.00 (n=2, 1 diverged)"
 
 
 def test_what_is_not_there_yet_is_not_judged():
