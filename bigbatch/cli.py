@@ -10,8 +10,7 @@ from typing import Any
 from cyclopts import App
 
 from bigbatch import __version__, commands
-from bigbatch.commands._options import DONE, STOPPED, WRONG_INPUT
-from bigbatch.errors import Notice, Problem, Stopped
+from bigbatch.errors import BROKEN_PIPE, DONE, INTERRUPTED, STOPPED, WRONG_INPUT, Notice, Problem, Stopped
 
 _PYTHONS_SHOW_WARNING = warnings.showwarning
 
@@ -54,10 +53,10 @@ def _exit_code(arguments: list[str] | None) -> Any:
         return _say(ending)
     except KeyboardInterrupt:
         print("bigbatch: interrupted", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return BROKEN_PIPE
 
 
 def _say(ending: Problem | Stopped) -> int:

@@ -1,9 +1,12 @@
-"""What a user did wrong, or met: one sentence that ends in an action, printed without a traceback."""
+"""Errors that are written for the user (one sentence that ends in an action), and the exit codes that go with them."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+
+# the exit codes of the command line; 75 is EX_TEMPFAIL, "try again later"
+DONE, FAILED, WRONG_INPUT, DIVERGED, STOPPED, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 75, 130, 141
 
 
 class Problem(Exception):

@@ -97,6 +97,16 @@ class Run(BaseModel):
             )
         return self
 
+    def on_ranks(self, world_size: int, default_engine: str = "ddp") -> Run:
+        """The same run on this many ranks: `local` is the engine of one, the default of several unless one is named."""
+        if world_size < 1:
+            raise Problem(f"--ranks must be at least 1, got {world_size}: use 1 or more")
+        if world_size > 1 and self.engine.name == "local":
+            return self.with_settings([f"engine={default_engine}"])
+        if world_size == 1 and self.engine.name != "local":
+            return self.with_settings(["engine=local"])
+        return self
+
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2)
 

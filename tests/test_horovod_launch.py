@@ -13,7 +13,7 @@ from small import bigbatch, small_run, write_run
 
 from bigbatch import engines
 from bigbatch.engines import horovod
-from bigbatch.launch import horovodrun, processes
+from bigbatch.launch import horovodrun
 from bigbatch.run import Run
 
 
@@ -96,7 +96,7 @@ def test_a_rank_of_horovodrun_knows_itself(monkeypatch):
     for name, value in {"RANK": "3", "SIZE": "8", "LOCAL_SIZE": "4"}.items():
         monkeypatch.setenv(f"HOROVOD_{name}", value)
     assert (engines.env_rank(), engines.env_world_size(), engines.env_local_world_size()) == (3, 8, 4)
-    assert processes.on_ranks(small_run(), 1).engine.name == "horovod"
+    assert engines.fit_run(small_run()).engine.name == "horovod"
     assert not engines.restarted()
     monkeypatch.setenv(engines.RESTARTS, "1")
     assert engines.restarted()

@@ -14,7 +14,7 @@ from bigbatch import engines, schedules
 from bigbatch.advice import rates
 from bigbatch.advice.learner import Learner
 from bigbatch.artifacts.folder import Folder
-from bigbatch.launch.processes import on_ranks
+from bigbatch.engines import fit_run
 from bigbatch.position import Position
 from bigbatch.probes._data import Subject
 from bigbatch.probes._standing import Standing
@@ -32,7 +32,7 @@ class RunLearner(Learner):
 
     def __init__(self, run: Run, folder: Folder | None, data_dir: Path | None) -> None:
         super().__init__()
-        self.run = on_ranks(run, 1)
+        self.run = fit_run(run)
         engine = engines.start(self.run.engine)
         self.of = str(folder.path) if folder else run.name
         self.standing = Standing(self.run, engine, folder, data_dir)

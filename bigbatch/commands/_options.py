@@ -1,4 +1,4 @@
-"""What several commands take, and what a command ends in."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-
-DONE, BROKEN, WRONG_INPUT, DIVERGED, STOPPED = 0, 1, 2, 3, 75  # 75: EX_TEMPFAIL, "try again later"
 
 Settings = Annotated[
     list[str] | None,

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bigbatch.commands._options import DONE, Quiet, RunsDir
+from bigbatch.commands._options import Quiet, RunsDir
+from bigbatch.errors import DONE
 
 
 def command(

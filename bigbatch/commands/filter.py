@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from bigbatch.commands._options import DONE, DataDir, Quiet, Ranks, RunsDir, Settings
-from bigbatch.errors import Problem
+from bigbatch.commands._options import DataDir, Quiet, Ranks, RunsDir, Settings
+from bigbatch.errors import DONE, Problem
 
 command = App(name="filter", help="Drop the training samples that a trained network finds no place for.")
 

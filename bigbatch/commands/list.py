@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bigbatch import parts
-from bigbatch.commands._options import DONE
-from bigbatch.errors import Problem
+from bigbatch.errors import DONE, Problem
 
 
 def command(kind: str | None = None) -> int:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bigbatch.commands._options import DONE, DataDir, Quiet, Settings
+from bigbatch.commands._options import DataDir, Quiet, Settings
+from bigbatch.errors import DONE
 
 
 def command(

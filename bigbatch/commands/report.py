@@ -7,7 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bigbatch.commands._options import DONE, Track
+from bigbatch.commands._options import Track
+from bigbatch.errors import DONE
 
 
 def command(

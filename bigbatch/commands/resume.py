@@ -18,9 +18,10 @@ def command(
 ) -> int:
     """Continue the run in a folder from its last checkpoint, on any number of ranks."""
     from bigbatch.artifacts.folder import Folder
-    from bigbatch.launch.processes import on_ranks, run_here_or_on_ranks
+    from bigbatch.engines import fit_run
+    from bigbatch.launch.processes import run_here_or_on_ranks
 
     known = Folder(folder)
     return run_here_or_on_ranks(
-        on_ranks(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet, track or ()
+        fit_run(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet, track or ()
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from bigbatch.commands._options import DONE
+from bigbatch.errors import DONE
 
 command = App(name="scale", help="Measure and predict how a training scales over ranks.")
 

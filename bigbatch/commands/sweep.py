@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from bigbatch.commands._options import DONE, CheckpointMinutes, DataDir, Quiet, Settings
+from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Settings
+from bigbatch.errors import DONE
 
 
 def command(

@@ -27,9 +27,10 @@ def command(
     An unfinished run goes on from its last checkpoint; a finished one is not run again.
     """
     from bigbatch.artifacts.folder import Folder
-    from bigbatch.launch.processes import on_ranks, run_here_or_on_ranks
+    from bigbatch.engines import fit_run
+    from bigbatch.launch.processes import run_here_or_on_ranks
     from bigbatch.recipes import load_run
 
-    run = on_ranks(load_run(recipe, settings or []), ranks)
+    run = fit_run(load_run(recipe, settings or []), ranks)
     folder = Folder(runs_dir / run.folder_name)
     return run_here_or_on_ranks(run, folder, ranks, data_dir, checkpoint_minutes, fresh, quiet, track or ())

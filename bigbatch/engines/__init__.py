@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from bigbatch import parts
 from bigbatch.errors import Problem
+from bigbatch.run import Run
 
 RESTARTS = "BIGBATCH_RESTARTS"  # set by our launcher, as horovodrun does not count
 
@@ -76,6 +77,12 @@ def restarted() -> bool:
 
 def _from_launcher(torchruns: str, horovodruns: str, default: int) -> int:
     return int(os.environ.get(torchruns) or os.environ.get(horovodruns) or default)
+
+
+def fit_run(run: Run, ranks: int = 1) -> Run:
+    """The run with an engine for the ranks that a launcher started, or for `ranks` that are still to be started."""
+    launched = env_world_size()
+    return run.on_ranks(launched if launched > 1 else ranks, "horovod" if "HOROVOD_RANK" in os.environ else "ddp")
 
 
 def start(config: parts.Config) -> Engine:

@@ -79,11 +79,11 @@ def _trained_first(network: str, runs_dir: Path, data_dir: Path | None, quiet: b
     """A recipe or a run.json is trained (or found trained); anything else is taken as it is."""
     if network not in parts.names("recipes") and not network.endswith(".json"):
         return network
-    from bigbatch.launch.processes import on_ranks
+    from bigbatch.engines import fit_run
     from bigbatch.recipes import load_run
     from bigbatch.training.loop import train
 
-    run = on_ranks(load_run(network), 1)
+    run = fit_run(load_run(network))
     train(run, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet)
     return str(runs_dir / run.folder_name)
 

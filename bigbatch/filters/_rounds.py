@@ -86,10 +86,10 @@ def _run_to_repeat(config: parts.Config, rounds: int) -> Run | None:
 
 def _trained(run: Run, kept: Path, runs_dir: Path, data_dir: Path | None) -> Path:
     """The folder of the run, trained on what is left."""
-    from bigbatch.launch.processes import on_ranks
+    from bigbatch.engines import fit_run
     from bigbatch.training.loop import train
 
-    again = on_ranks(Run(**(run.model_dump(mode="json") | {"filter": str(kept)})), 1)
+    again = fit_run(Run(**(run.model_dump(mode="json") | {"filter": str(kept)})))
     train(again, runs_dir=runs_dir, data_dir=data_dir)
     return runs_dir / again.folder_name
 

@@ -14,28 +14,13 @@ from typing import Any
 
 from bigbatch import trackers
 from bigbatch.artifacts.folder import Folder
-from bigbatch.commands._options import BROKEN, DIVERGED, DONE, STOPPED
 from bigbatch.engines import RESTARTS, env_rank, env_world_size, horovod
-from bigbatch.errors import Problem
+from bigbatch.errors import DIVERGED, DONE, FAILED, STOPPED, Problem
 from bigbatch.output.progress import describe
 from bigbatch.run import Run
 
 _RESTARTS = 3
 POST_BOX = "BIGBATCH_POST_BOX"
-
-
-def on_ranks(run: Run, ranks: int) -> Run:
-    """The same run on this number of ranks: `local` is the engine of one, ddp of several unless another is named
-    or horovodrun started them.
-    """
-    if ranks < 1:
-        raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
-    several = max(ranks, env_world_size()) > 1
-    if several and run.engine.name == "local":
-        return run.with_settings(["engine=horovod" if "HOROVOD_RANK" in os.environ else "engine=ddp"])
-    if not several and run.engine.name != "local":
-        return run.with_settings(["engine=local"])
-    return run
 
 
 def run_here_or_on_ranks(
@@ -135,7 +120,7 @@ def _wait_for_ranks(
         raise Problem("; ".join(sentences))
     for sentence in sentences:
         print(f"bigbatch: {sentence}", file=sys.stderr)
-    return {"done": DONE, "diverged": DIVERGED, "stopped": STOPPED}.get(folder.status or "", BROKEN)
+    return {"done": DONE, "diverged": DIVERGED, "stopped": STOPPED}.get(folder.status or "", FAILED)
 
 
 def command_on_ranks(arguments: Sequence[str], ranks: int) -> int:
@@ -155,7 +140,7 @@ def command_on_ranks(arguments: Sequence[str], ranks: int) -> int:
         raise Problem("; ".join(sentences))
     if code != 0:
         print("bigbatch: a rank died (see above): the same command goes on from what is done", file=sys.stderr)
-    return DONE if code == 0 else BROKEN
+    return DONE if code == 0 else FAILED
 
 
 def start_line(engine: str, ranks: int, module: str, arguments: Sequence[str]) -> list[str]:

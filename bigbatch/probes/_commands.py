@@ -12,8 +12,8 @@ from rich.table import Table
 
 from bigbatch import engines, parts
 from bigbatch.artifacts.folder import Folder
+from bigbatch.engines import fit_run
 from bigbatch.errors import Problem
-from bigbatch.launch.processes import on_ranks
 from bigbatch.probes import DEFAULT
 from bigbatch.probes._standing import Standing
 from bigbatch.recipes import load_run
@@ -39,7 +39,7 @@ def probe(
     """
     run, folder = described_or_run(recipe_or_run, settings)
     configs = configured(names, options)
-    run = on_ranks(run, 1)
+    run = fit_run(run)
     engine = engines.start(run.engine)
     try:
         standing = Standing(run, engine, folder, data_dir)

@@ -78,12 +78,12 @@ class Sweep:
         command: Iterable[str] = (),
     ) -> Sweep:
         """A sweep that is on no disk yet."""
-        from bigbatch.launch.processes import on_ranks
+        from bigbatch.engines import fit_run
 
         try:
             asked = Asked(
                 title=title or run.name,
-                run=on_ranks(run, 1).model_dump(mode="json"),
+                run=fit_run(run).model_dump(mode="json"),
                 grids={field: tuple(values) for field, values in (grids or {}).items()},
                 variants={name: dict(changes) for name, changes in (variants or {}).items()},
                 seeds=seeds,

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from bigbatch.commands._options import DIVERGED, DONE, STOPPED
-from bigbatch.errors import Stopped
+from bigbatch.errors import DIVERGED, DONE, STOPPED, Stopped
 from bigbatch.launch.signals import StopRequest
 from bigbatch.sweeps.child import Child, threads_each
 from bigbatch.sweeps.display import Display
