@@ -6,7 +6,6 @@ window, no global state. Text in SVG stays text, to be searched and read aloud.
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 
 from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
+from bigbatch.output.formatting import format_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -215,12 +215,7 @@ class Chart:
 
     def csv(self) -> str:
         """The numbers that were drawn."""
-        columns = list(dict.fromkeys(name for row in self.rows for name in row))
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in self.rows)
-        return buffer.getvalue()
+        return format_csv(self.rows)
 
     def _write(self, target: Any, kind: str) -> None:
         with _matplotlib().rc_context(_STYLE):

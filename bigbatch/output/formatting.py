@@ -1,0 +1,63 @@
+"""Numbers, durations and tables as text, the same in every command, page and file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def format_number(value: float | None) -> str:
+    """Three significant digits, commas between thousands; None is infinity."""
+    if value is None:
+        return "∞"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def format_range(low: float | None, high: float | None) -> str:
+    """`52 to 98`; `at least 52` where `high` is None."""
+    if high is None:
+        return "unbounded" if low is None else f"at least {format_number(low)}"
+    return f"{format_number(low)} to {format_number(high)}"
+
+
+def format_percent(fraction: float) -> str:
+    return f"{100 * fraction:.0f} %"
+
+
+def format_duration(seconds: float | None) -> str:
+    """Three significant digits in ms, s, min or h: `1.23 ms`, `45 s`, `12.5 min`, `3.5 h`."""
+    if seconds is None:
+        return "–"
+    for unit, length in (("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def format_csv(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows as CSV with a header. Columns are those of all rows in order of appearance; None is an empty cell."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()
+
+
+def terminal_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str] = (), title: str | None = None
+) -> Table:
+    """Return a table for `rich` without borders. Columns are aligned to the right, except those named in `left`."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
