@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from bigbatch.output.figures import COLOURS, Chart
 from bigbatch.scaling.curve import TERMS, Point
 from bigbatch.scaling.finish import WAYS, Choice, best
-from bigbatch.scaling.step import Bar, Step
+from bigbatch.scaling.phases import Bar, StepPhases
+from bigbatch.scaling.step import Step
 
 _LANES = ("communication", "negotiation", "compute")  # from the bottom
 _ROOM_FOR_SIZE = 0.05  # of the step
@@ -59,11 +60,12 @@ def worth(engine: str, points: Sequence[Point], scale: str) -> Chart:
 
 def one_step(engine: str, step: Step, scale: str) -> Chart:
     """Fig. 8 (right): what the streams do in one simulated step."""
-    return streams(f"One step of {engine} on {step.ranks:,} ranks", step.bars(), step.step_us, scale)
+    return streams(f"One step of {engine} on {step.ranks:,} ranks", step.phases(), scale)
 
 
-def streams(title: str, bars: Sequence[Bar], step_us: float, scale: str) -> Chart:
+def streams(title: str, phases: StepPhases, scale: str) -> Chart:
     """What the streams do in one step, in milliseconds from its start; messages with their size where there is room."""
+    bars, step_us = phases.bars, phases.step_us
     lanes = sorted({(bar.stream, bar.lane) for bar in bars}, key=lambda lane: (_LANES.index(lane[0]), -lane[1]))
     chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 1.5 + 0.3 * max(3, len(lanes))))
     spans: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from bigbatch.scaling.phases import Bar, StepPhases, covered_time
 from bigbatch.scaling.profile import Profile
-
-Stream = Literal["compute", "negotiation", "communication", "queue", "copy"]  # the last two are a tensor's
-
-
-class Bar(NamedTuple):
-    """Something that a stream does. Two things at the same time are on different lanes of it."""
-
-    stream: Stream
-    label: str
-    start_us: float
-    end_us: float
-    bytes: int = 0
-    lane: int = 0
 
 
 class Sent(NamedTuple):
@@ -59,18 +47,28 @@ class Step:
         """Communication that no computation hides."""
         return self.step_us - self.compute_us
 
-    def bars(self) -> list[Bar]:
-        """What every stream does from the start of the step."""
+    def phases(self) -> StepPhases:
+        """Return the record of this step, with the activities of every stream."""
         start_us = self.profile.forward_us
-        found = [Bar("compute", "forward", 0.0, start_us)]
+        bars = [Bar("compute", "forward", 0.0, start_us)]
         now_us = start_us
         for layer in self.profile.layers:
-            found.append(Bar("compute", layer.name, now_us, now_us + layer.backward_us, sum(layer.gradient_bytes)))
+            bars.append(Bar("compute", layer.name, now_us, now_us + layer.backward_us, sum(layer.gradient_bytes)))
             now_us += layer.backward_us
         if self.profile.update_us:
-            found.append(Bar("compute", "update", self.summed_us, self.step_us))
-        found += [Bar("negotiation", "negotiate", start_us + start, start_us + end) for start, end in self.asked]
+            bars.append(Bar("compute", "update", self.summed_us, self.step_us))
+        bars += [Bar("negotiation", "negotiate", start_us + start, start_us + end) for start, end in self.asked]
         for one in self.sent:
             label = f"{one.how}, {one.bytes / 2**20:.2f} MiB"
-            found.append(Bar("communication", label, start_us + one.start_us, start_us + one.end_us, one.bytes))
-        return found
+            bars.append(Bar("communication", label, start_us + one.start_us, start_us + one.end_us, one.bytes))
+        sent = [(one.start_us, one.end_us) for one in self.sent]
+        return StepPhases(
+            step_us=self.step_us,
+            forward_us=self.profile.forward_us,
+            backward_us=self.profile.backward_us,
+            exposed_us=self.exposed_us,
+            overlapped_us=covered_time(sent, until=self.profile.backward_us),
+            update_us=self.profile.update_us,
+            negotiation_us=covered_time(self.asked, until=self.step_us) if self.asked else None,
+            bars=tuple(bars),
+        )

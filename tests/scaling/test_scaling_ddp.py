@@ -18,11 +18,11 @@ def test_three_layers_two_buckets_to_the_microsecond():
     # the second has a alone, full at 3100, waits for the stream until 3500: 100 + 300 -> 3900
     # update 200 -> 4100
     step = ddp.simulate(PROFILE, ddp.Config(), pair(), 2)
-    sent = [(bar.start_us, bar.end_us, bar.bytes) for bar in step.bars() if bar.stream == "communication"]
+    sent = [(bar.start_us, bar.end_us, bar.bytes) for bar in step.phases().bars if bar.stream == "communication"]
     assert sent == [(2200.0, 3500.0, 1_200_000), (3500.0, 3900.0, 300_000)]
     assert step.step_us == 4100.0
     assert step.exposed_us == 800.0
-    computed = [(bar.label, bar.start_us, bar.end_us) for bar in step.bars() if bar.stream == "compute"]
+    computed = [(bar.label, bar.start_us, bar.end_us) for bar in step.phases().bars if bar.stream == "compute"]
     assert computed == [
         ("forward", 0.0, 1000.0), ("c", 1000.0, 1500.0), ("b", 1500.0, 2200.0), ("a", 2200.0, 3100.0),
         ("update", 3900.0, 4100.0),
@@ -33,7 +33,7 @@ def test_smaller_buckets_start_earlier_and_pay_more_latency():
     # 0.5 MiB each: c alone (800,000), b alone is 400,000 < 524,288 and waits for a: 700,000
     # c: 1500 .. 2400; b and a: 3100 .. 3900. The same end here: the last layer decides
     step = ddp.simulate(PROFILE, ddp.Config(bucket_mb=0.5), pair(), 2)
-    assert [bar.end_us for bar in step.bars() if bar.stream == "communication"] == [2400.0, 3900.0]
+    assert [bar.end_us for bar in step.phases().bars if bar.stream == "communication"] == [2400.0, 3900.0]
     # 0.3 MiB: three of them. c 1500 .. 2400, b 2400 .. 2900, a 3100 .. 3500; update -> 3700
     step = ddp.simulate(PROFILE, ddp.Config(bucket_mb=0.3), pair(), 2)
     assert step.step_us == 3700.0
@@ -42,7 +42,7 @@ def test_smaller_buckets_start_earlier_and_pay_more_latency():
 def test_one_rank_has_no_communication():
     step = ddp.simulate(PROFILE, ddp.Config(), pair(), 1)
     assert step.step_us == PROFILE.compute_us == 3300.0
-    assert {bar.stream for bar in step.bars()} == {"compute"}
+    assert {bar.stream for bar in step.phases().bars} == {"compute"}
 
 
 def test_buckets_are_torchs():

@@ -16,7 +16,7 @@ from bigbatch.scaling.step import Step
 
 def sent(step: Step) -> list[tuple[float, float]]:
     """Counted from the start of the backward pass."""
-    return [(bar.start_us - 1000, bar.end_us - 1000) for bar in step.bars() if bar.stream == "communication"]
+    return [(bar.start_us - 1000, bar.end_us - 1000) for bar in step.phases().bars if bar.stream == "communication"]
 
 
 def simulate(machine: Any = None, ranks: int = 2, **options: Any) -> Step:
@@ -29,7 +29,7 @@ def test_every_cycle_sends_what_is_ready():
     step = simulate()
     assert sent(step) == [(1050.0, 1950.0), (2050.0, 2550.0), (3050.0, 3450.0)]
     assert step.step_us == 4650.0
-    asked = [(bar.start_us - 1000, bar.end_us - 1000) for bar in step.bars() if bar.stream == "negotiation"]
+    asked = [(bar.start_us - 1000, bar.end_us - 1000) for bar in step.phases().bars if bar.stream == "negotiation"]
     assert asked == [(1000.0, 1050.0), (2000.0, 2050.0), (3000.0, 3050.0)]
 
 

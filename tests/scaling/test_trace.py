@@ -66,13 +66,13 @@ def test_a_large_trace_is_packed(by_hand, tmp_path, monkeypatch):
 
 def test_a_step_in_numbers(by_hand):
     step = seen.fastest("horovod", 2, by_hand.profiles[0], by_hand.timeline)
-    assert (step.step_us, step.forward_us, step.update_us) == (5000, 1000, 500)
-    assert step.backward_us == 3520 - 2000  # to the last own gradient
-    assert step.waiting_us == 5000 - 3520
+    assert (step.phases.step_us, step.phases.forward_us, step.phases.update_us) == (5000, 1000, 500)
+    assert step.phases.backward_us == 3520 - 2000  # to the last own gradient
+    assert step.phases.exposed_us == 5000 - 3520
     assert step.communication_us == (3000 - 2600) + (4800 - 3700)
-    assert step.overlapped_us == 3000 - 2600
-    assert step.negotiation_us == (2600 - 2510) + (3700 - 3530)
-    assert step.message_bytes == (4 * 1000, 4 * 256 + 8 * 32)
+    assert step.phases.overlapped_us == 3000 - 2600
+    assert step.phases.negotiation_us == (2600 - 2510) + (3700 - 3530)
+    assert step.phases.message_bytes == (4 * 1000, 4 * 256 + 8 * 32)
     queued = {bar.label: (bar.start_us, bar.end_us) for bar in step.tensors if bar.stream == "queue"}
     assert queued == {"b": (1500, 1600), "a": (2500, 2700), "c": (2490, 2701)}
 
@@ -88,10 +88,12 @@ def test_messages_of_torch_have_a_lane_for_each_thread_and_their_size(tmp_path):
     ]
     profile = profiler.read(write_profile(tmp_path / "0.json", events), 0)
     step = seen.fastest("ddp", 2, profile, None)
-    sent = [(bar.lane, bar.start_us, bar.end_us, bar.bytes) for bar in step.bars if bar.stream == "communication"]
+    sent = [
+        (bar.lane, bar.start_us, bar.end_us, bar.bytes) for bar in step.phases.bars if bar.stream == "communication"
+    ]
     assert sent == [(0, 1600, 2600, 4000), (1, 2100, 3100, 800), (0, 2600, 3000, 4000)]
     assert step.communication_us == 4100 - 2600
-    assert step.overlapped_us == 3520 - 2600
+    assert step.phases.overlapped_us == 3520 - 2600
     names = {
         event["args"]["name"]
         for event in merge.merged([Recorded("ddp", [profile])])["traceEvents"]

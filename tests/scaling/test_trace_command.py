@@ -89,7 +89,7 @@ def test_a_gradient_of_horovod_travels_between_its_hook_and_the_wait(tmp_path, m
             seen += 1
     assert seen == 3 * 8
     step = written[0].steps[0]
-    assert sum(step.message_bytes) == 4 * (160 + 4640 + 128 * 1153 + 10 * 129)
+    assert sum(step.phases.message_bytes) == 4 * (160 + 4640 + 128 * 1153 + 10 * 129)
     names = {path.name for path in out.iterdir()}
     assert {"trace_horovod.svg", "trace_horovod_timeline.png", "trace_local.svg"} <= names
     found = json.loads((out / "trace.json").read_text())

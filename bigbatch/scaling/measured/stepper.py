@@ -49,7 +49,7 @@ class Silent(Local):
 
     def __init__(self, ranks: int, rank: int = 0) -> None:
         super().__init__()
-        self.rank, self.ranks = rank, ranks
+        self.rank, self.world_size = rank, ranks
 
 
 class Stepper:

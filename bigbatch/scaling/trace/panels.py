@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bigbatch.output.figures import COLOURS, FADED, Chart
 from bigbatch.scaling import pictures
-from bigbatch.scaling.step import Bar
+from bigbatch.scaling.phases import Bar
 from bigbatch.scaling.trace.seen import Seen
 
 _MOST_NAMED_ROWS = 65
@@ -35,9 +35,7 @@ def panels(seen: Seen, scale: str) -> list[Panel]:
     letter = {"horovod": "(a) ", "ddp": "(c) "}.get(seen.engine, "")
     ranks = f"{seen.ranks} rank" + ("s" if seen.ranks > 1 else "")
     title = f"{letter}One step of {seen.engine} on {ranks}, rank {seen.rank}"
-    found = [
-        Panel(f"trace_{seen.engine}", pictures.streams(title, seen.bars, seen.step_us, scale), _caption(seen.engine))
-    ]
+    found = [Panel(f"trace_{seen.engine}", pictures.streams(title, seen.phases, scale), _caption(seen.engine))]
     if seen.tensors:
         title = f"(b) Horovod's timeline of the same step, {ranks}"
         found.append(Panel(f"trace_{seen.engine}_timeline", _tensors(title, seen, scale), _TIMELINE_CAPTION))
@@ -95,9 +93,9 @@ def _tensors(title: str, seen: Seen, scale: str) -> Chart:
     else:
         chart.axes.set_yticks([])
         chart.axes.set_ylabel(f"{len(tensors)} tensors")
-    chart.axes.set_xlim(0, seen.step_us / 1e3)
+    chart.axes.set_xlim(0, seen.phases.step_us / 1e3)
     chart.axes.set_ylim(-0.6, len(tensors) - 0.4)
-    last_us = max(bar.end_us for bar in seen.bars if bar.stream == "compute" and bar.label != "update")
+    last_us = max(bar.end_us for bar in seen.phases.bars if bar.stream == "compute" and bar.label != "update")
     chart.axes.axvline(last_us / 1e3, color=FADED, linestyle=":", linewidth=1.2)
     return chart
 

@@ -22,15 +22,15 @@ from bigbatch.scaling.trace.merge import Recorded
 from bigbatch.scaling.trace.seen import Seen
 
 _NUMBERS = (
-    ("step", "step_us"), ("forward", "forward_us"), ("backward", "backward_us"), ("waiting", "waiting_us"),
+    ("step", "step_us"), ("forward", "forward_us"), ("backward", "backward_us"), ("exposed", "exposed_us"),
     ("update", "update_us"), ("overlapped", "overlapped_us"), ("negotiation", "negotiation_us"),
 )  # fmt: skip
 WORDS = (
     "All times in milliseconds, of the fastest of the traced steps on rank 0, under the profiler, which makes a step "
-    "longer: compare the parts of a step, not the engines' speeds ('bigbatch scale measure' does that). Waiting is "
-    "exposed communication: from the rank's last own gradient to the sum over ranks. Overlapped is communication "
-    "while the rank still computed. Negotiation is the time in which Horovod knew a gradient of one rank and waited "
-    "for another's; most of it lies beside computation."
+    "longer: compare the parts of a step, not the engines' speeds ('bigbatch scale measure' does that). Exposed is "
+    "communication that no computation hides: from the rank's last own gradient to the sum over ranks. Overlapped is "
+    "communication while the rank still computed. Negotiation is the time in which Horovod knew a gradient of one rank "
+    "and waited for another's; most of it lies beside computation."
 )
 
 
@@ -63,9 +63,9 @@ def _rows(steps: Sequence[Seen]) -> list[list[Any]]:
         [
             step.engine,
             step.ranks,
-            *(_ms(getattr(step, field)) for _, field in _NUMBERS),
-            len(step.message_bytes),
-            _sizes(step.message_bytes),
+            *(_ms(getattr(step.phases, field)) for _, field in _NUMBERS),
+            len(step.phases.message_bytes),
+            _sizes(step.phases.message_bytes),
         ]
         for step in steps
     ]
@@ -171,8 +171,13 @@ def _json(traced: Traced, steps: Sequence[Seen], command: str) -> dict[str, Any]
         "load_1min": list(traced.loads),
         "settings": traced.settings,
         "median_step_us": {one.engine: seen.typical_step_us(one.profiles[0]) for one in traced.recordings},
-        "steps": [asdict(step) for step in steps],
+        "steps": [_step_json(step) for step in steps],
     }
+
+
+def _step_json(step: Seen) -> dict[str, Any]:
+    fields = asdict(step)
+    return fields | fields.pop("phases") | {"message_bytes": step.phases.message_bytes}
 
 
 def _markdown(traced: Traced, drawn: Sequence[panels.Panel], about: Sequence[str], trace: Path) -> str:

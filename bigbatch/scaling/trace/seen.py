@@ -7,35 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bigbatch.errors import Problem
-from bigbatch.scaling.step import Bar, Stream
+from bigbatch.scaling.phases import Bar, StepPhases, Stream, covered_time, merge_intervals
 from bigbatch.scaling.trace import profiler
 from bigbatch.scaling.trace.profiler import Profile, Span
-from bigbatch.scaling.trace.timeline import Activity, Timeline, union
+from bigbatch.scaling.trace.timeline import Activity, Timeline
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A step of one rank. Moments are microseconds from its start.
-
-    `waiting_us` is communication that no computation hid: from the rank's last own gradient to the end of the
-    backward pass, when all ranks' gradients are summed. `overlapped_us` is communication before that gradient. Both
-    are None where gradients leave no marks, as with FSDP, and computing cannot be told from waiting.
-    """
+    """A step of one rank. `communication_us`: while at least one collective ran, hidden or not."""
 
     engine: str
     ranks: int
     rank: int
     number: int  # of the traced steps
-    step_us: float
-    forward_us: float
-    backward_us: float  # computation: up to the last own gradient
-    waiting_us: float | None
-    update_us: float
-    overlapped_us: float | None
+    phases: StepPhases
     communication_us: float
-    negotiation_us: float | None  # only Horovod does
-    message_bytes: tuple[int, ...]
-    bars: tuple[Bar, ...]
     tensors: tuple[Bar, ...] = ()  # Horovod's timeline: what happened to each tensor, whose name is the label
 
 
@@ -56,7 +43,7 @@ def of_step(engine: str, ranks: int, profile: Profile, timeline: Timeline | None
     own_end_ns = max((gradient.end_ns for gradient in gradients), default=backward.end_ns)
     own_timeline = timeline.between(step.start_ns, step.end_ns) if timeline else None
     messages = _messages(profile, own_timeline, step)
-    sent = union((message.start_ns, message.end_ns) for message, _ in messages)
+    sent = merge_intervals((message.start_ns, message.end_ns) for message, _ in messages)
     asked = own_timeline.negotiating() if own_timeline else []
     zero_ns = step.start_ns
     bars = [
@@ -67,21 +54,24 @@ def of_step(engine: str, ranks: int, profile: Profile, timeline: Timeline | None
             for one, lane in messages
         ),
     ]
+    phases = StepPhases(
+        step_us=_us(step.end_ns, step.start_ns),
+        forward_us=_length(forward),
+        backward_us=(own_end_ns - backward.start_ns) / 1e3,
+        exposed_us=(backward.end_ns - own_end_ns) / 1e3 if gradients else None,
+        overlapped_us=covered_time(sent, until=own_end_ns) / 1e3 if gradients else None,
+        update_us=_length(update),
+        negotiation_us=covered_time(asked, until=step.end_ns) / 1e3 if timeline else None,
+        bars=tuple(bars),
+        started_ns=step.start_ns,
+    )
     return Seen(
         engine=engine,
         ranks=ranks,
         rank=profile.rank,
         number=number,
-        step_us=_us(step.end_ns, step.start_ns),
-        forward_us=_length(forward),
-        backward_us=(own_end_ns - backward.start_ns) / 1e3,
-        waiting_us=(backward.end_ns - own_end_ns) / 1e3 if gradients else None,
-        update_us=_length(update),
-        overlapped_us=_covered_us(sent, own_end_ns) if gradients else None,
-        communication_us=_covered_us(sent, step.end_ns),
-        negotiation_us=_covered_us(asked, step.end_ns) if timeline else None,
-        message_bytes=tuple(message.bytes for message, _ in messages),
-        bars=tuple(bars),
+        phases=phases,
+        communication_us=covered_time(sent, until=step.end_ns) / 1e3,
         tensors=tuple(_tensors(own_timeline, gradients, step.start_ns)) if own_timeline else (),
     )
 
@@ -147,10 +137,6 @@ def _named(gradient: Span) -> str:
 
 def _within(spans: Sequence[Span], outer: Span) -> list[Span]:
     return [span for span in spans if outer.start_ns <= span.start_ns < outer.end_ns]
-
-
-def _covered_us(pieces: Sequence[tuple[int, int]], until_ns: int) -> float:
-    return sum(max(0, min(end_ns, until_ns) - start_ns) for start_ns, end_ns in pieces) / 1e3
 
 
 def _us(moment_ns: int, zero_ns: int) -> float:

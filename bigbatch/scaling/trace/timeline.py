@@ -12,12 +12,12 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bigbatch.errors import Problem
+from bigbatch.scaling.phases import merge_intervals
 
 NEGOTIATION = "NEGOTIATE_"
 COPIES = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER")
@@ -82,7 +82,7 @@ class Timeline:
 
     def negotiating(self) -> list[tuple[int, int]]:
         """When at least one tensor was being negotiated."""
-        return union((one.start_ns, one.end_ns) for one in self.activities if one.negotiates)
+        return merge_intervals((one.start_ns, one.end_ns) for one in self.activities if one.negotiates)
 
     def _buffer(self, group: list[Activity]) -> Buffer:
         tensors = {one.tensor: one for one in group}
@@ -100,17 +100,6 @@ class Timeline:
             max(one.end_ns for one in [*whole, *group]),
             sum(one.bytes for one in whole),
         )
-
-
-def union(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same time without what is covered twice, in order."""
-    found: list[tuple[int, int]] = []
-    for start, end in sorted(pieces):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 def read(path: Path) -> Timeline:
