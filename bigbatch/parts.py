@@ -37,6 +37,14 @@ KINDS = {
 }
 
 
+# names in files of earlier versions
+RENAMED = {
+    ("datasets", "bigbatch.filters._held_out:held_out"): "held_out",
+    ("datasets", "bigbatch.scaling.measured.made_up:dataset"): "synthetic",
+    ("datasets", "bigbatch.viewer.features_file:dataset"): "arrays",
+    ("filters", "bigbatch.viewer.on_map"): "on_map",
+}
+
 # of these a class or function will do; the others have more than one function
 CALLED_FROM_OUTSIDE = ("datasets", "models", "optim", "recipes")
 
@@ -112,6 +120,11 @@ def summary(kind: str, name: str) -> str:
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
+def current_name(kind: str, name: str) -> str:
+    """The name of a part that a file of an earlier version may call by another one."""
+    return RENAMED.get((kind, name), name)
+
+
 @cache
 def find(kind: str, name: str) -> Any:
     """The module (or `Outside`) behind a name."""
@@ -151,6 +164,7 @@ def configure(kind: str, value: Any) -> Config:
         value = {"name": "constant", "global_batch": value}
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise Problem(f"a {KINDS[kind]} is a name or has a name, like {{'name': '{names(kind)[0]}'}}; got {value!r}")
+    value = {**value, "name": current_name(kind, value["name"])}
     config_class = find(kind, value["name"]).Config
     try:
         return config_class.model_validate(value)

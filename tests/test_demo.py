@@ -19,7 +19,6 @@ from bigbatch.artifacts.folder import Folder
 from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
 from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
 from bigbatch.demo.tuning import INITS, RATES, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
-from bigbatch.filters._held_out import NAME
 from bigbatch.recipes import legw_digits
 
 TESTS = Path(__file__).parent
@@ -58,7 +57,7 @@ def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_tra
     tried = list(candidates())
     assert [candidate.value for candidate in tried] == [*INITS, *RATES, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
     for candidate in tried:
-        assert candidate.run.dataset.name == NAME
+        assert candidate.run.dataset.name == "held_out"
         assert candidate.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
     assert legw_digits.INIT in INITS
     assert legw_digits.RATE in RATES

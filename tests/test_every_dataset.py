@@ -74,6 +74,11 @@ def _hub(folder: Path) -> None:
     datasets.DatasetDict(train=rows, test=rows).save_to_disk(str(folder / "saved"))
 
 
+def _arrays(folder: Path) -> None:
+    images, labels = _random(12 * 8 * 6 * 3, 4).reshape(12, 8, 6, 3), _random(12, 5).astype(int) % 3
+    np.savez(folder / "arrays.npz", images=images, labels=labels, classes=["a", "b", "c"])
+
+
 # how a small copy is written; the options that read it; the file of which a byte is changed; whether it augments
 SMALL: dict[str, tuple[Callable[[Path], None], dict[str, Any], str | None, bool]] = {
     "digits": (_nothing, {}, None, False),
@@ -82,6 +87,9 @@ SMALL: dict[str, tuple[Callable[[Path], None], dict[str, Any], str | None, bool]
     "fashion_mnist": (_idx("FashionMNIST/raw"), {}, "FashionMNIST/raw/train-images-idx3-ubyte", False),
     "ptb": (_ptb, {"official": False, "steps": 5}, "ptb/ptb.train.txt", False),
     "imagefolder": (_imagefolder, {"folder": "pictures", "size": 8, "resize": 9}, None, True),
+    "arrays": (_arrays, {"path": "{folder}/arrays.npz"}, None, False),
+    "held_out": (_nothing, {"of": "digits"}, None, False),
+    "synthetic": (_nothing, {"samples": 20, "sample_shape": (1, 4, 5)}, None, False),
     "hub": (_hub, {"path": "{folder}/saved", "flip": True}, None, True),
 }
 NAMES = parts.names("datasets")
@@ -109,9 +117,8 @@ def test_it_says_what_it_is_and_refuses_what_it_does_not_know(name: str) -> None
     assert issubclass(module.Config, parts.Config)
     assert callable(module.load)
     assert name in SMALL, f"write a small copy of {name} into SMALL, so that its promises are tested"
-    options = {"folder": "x"} if name == "imagefolder" else {"path": "x"} if name == "hub" else {}
     with pytest.raises(Exception, match="no_such_option"):
-        parts.configure("datasets", {"name": name, "no_such_option": 1, **options})
+        parts.configure("datasets", {"name": name, "no_such_option": 1, **SMALL[name][1]})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "filters"))
 import filter_parts
 
-from bigbatch import parts
+from bigbatch import parts, rng
 from bigbatch.errors import Problem
 from bigbatch.filters import Kept, _manifest
 
@@ -43,6 +44,7 @@ def other(tmp_path_factory, dataset):
     path = tmp_path_factory.mktemp("other") / "other.npz"
     mask = torch.arange(500) % 7 > 0
     mask[(dataset.train.labels == 3) & (torch.arange(500) > 250)] = False
+    np.savez(path.with_name("map.npz"), map=rng.uniform(1, np.arange(1000)).reshape(500, 2))
     config = parts.configure("filters", "random")
     kept = Kept(torch.zeros(500), mask)
     return _manifest.save(path, _manifest.result_of(kept, dataset, parts.configure("datasets", "digits"), config)).path
@@ -51,7 +53,8 @@ def other(tmp_path_factory, dataset):
 def config_of(name, other, **options):
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
-    needed = {"path": str(other)} if name == "kept" else OPTIONS.get(name, {})
+    files = {"kept": {"path": str(other)}, "on_map": {"network": str(other.with_name("map.npz"))}}
+    needed = files.get(name) or OPTIONS.get(name, {})
     return parts.configure("filters", {"name": name, **needed, **options})
 
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import torch
 from torch import Tensor
 
 from bigbatch import parts
+from bigbatch.datasets.reading.hashing import sha256
+
+__all__ = ["Dataset", "Samples", "load", "sha256"]
 
 
 class Samples(Protocol):
@@ -49,14 +51,3 @@ def load(config: parts.Config, data_dir: Path | None = None) -> Dataset:
     part = parts.find("datasets", config.name)
     loader: Callable[..., Any] = part.load
     return loader(config) if isinstance(part, parts.Outside) else loader(config, data_dir)
-
-
-def sha256(*tensors: Tensor) -> str:
-    """One hash over tensors' bytes, shapes and types."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

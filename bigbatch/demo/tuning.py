@@ -19,7 +19,6 @@ from rich.table import Table
 
 from bigbatch.demo.stations import SEEDS
 from bigbatch.demo.workers import available_cores, workers
-from bigbatch.filters._held_out import NAME
 from bigbatch.filters._progress import shown, station
 from bigbatch.recipes import legw_digits
 from bigbatch.run import Run
@@ -61,7 +60,7 @@ def candidates(epochs: float | None = None) -> Iterator[Candidate]:
 
 
 def _held_out(run: Run, settings: list[str]) -> Run:
-    dataset = {"name": NAME, "of": {"name": "digits"}, "fraction": 0.2}
+    dataset = {"name": "held_out", "of": {"name": "digits"}, "fraction": 0.2}
     fields = run.model_dump(mode="json") | {"name": "demo-tuning", "dataset": dataset}
     return Run(**fields).with_settings(settings)
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
 
 Arrays = dict[str, NDArray[Any]]
@@ -53,20 +52,9 @@ def folder(station: str) -> Path:
     return path
 
 
-def hash_of(made_from: dict[str, Any]) -> str:
-    """Of names and plain values."""
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
-
-
-def hash_of_array(array: NDArray[Any]) -> str:
-    digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
 def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
     """Found, or made and kept. A damaged file (each array in it has a checksum) is made again."""
-    path = folder(station) / f"{hash_of(made_from)[:32]}.npz"
+    path = folder(station) / f"{hash_json(made_from)[:32]}.npz"
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem
-from bigbatch.filters import _cluster
+from bigbatch.filters import _cache, _cluster
 from bigbatch.filters._cluster import Floats
 from bigbatch.filters._progress import station
 
@@ -32,6 +33,13 @@ def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
             found[members] = _cluster.eps_star(points[members], min_samples)
             advance(count)
     return found
+
+
+def cached_eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
+    """The same, kept on disk under the hash of points and labels, since a million points take seconds."""
+    hashes = {"points": hash_array(points), "labels": hash_array(labels)}
+    made_from = hashes | {"min_samples": min_samples}
+    return _cache.arrays("view", made_from, lambda: {"eps_star": eps_star(points, labels, min_samples)})["eps_star"]
 
 
 def decide_eps(

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from bigbatch import models
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.datasets._workers import Prefetcher, Request
+from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _ranks, _ready
 from bigbatch.filters._progress import station
@@ -57,7 +58,7 @@ def extract(
         _ready.check(source.array, len(dataset.train))
         return Features(source.array, source.hash)
     if source.file is not None:
-        key = _cache.hash_of({"features": source.hash, "precision": precision})
+        key = hash_json({"features": source.hash, "precision": precision})
         return Features(_ready.mapped(source.file, len(dataset.train), precision, source.hash), key)
     assert source.module is not None
     return _from_network(source, dataset, precision, any_classes)
@@ -84,7 +85,7 @@ def _from_network(source: Source, dataset: Dataset, precision: Precision, any_cl
             "chunk": CHUNK,
             "answers": fit.answers,
         }
-        key = _cache.hash_of(made_from)
+        key = hash_json(made_from)
         folder = _cache.folder("features") / key[:32]
         _ranks.by_the_first(lambda: _create(folder, len(dataset.train), fit, precision, made_from))
         bad_sample = _fill(folder, source, dataset, fit)

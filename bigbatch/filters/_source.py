@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from bigbatch import models, parts
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.filters import _cache
 from bigbatch.filters._module_hash import hash_of_module
 
 FEATURE_FILES = (".npz", ".npy", ".parquet")
@@ -67,7 +67,7 @@ def of_array(features: NDArray[Any] | Tensor) -> Source:
     array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
     if array.dtype.kind not in "fiu":
         raise Problem(f"features are of type {array.dtype}, not numbers: give an array of floats, one row a sample")
-    return Source(_cache.hash_of_array(array), array=array, about={"network": "features in memory"})
+    return Source(hash_array(array), array=array, about={"network": "features in memory"})
 
 
 def run_of(network: str) -> Any:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _map, _pca
 from bigbatch.filters._features import Features, extract
@@ -75,7 +76,7 @@ def features_of(
 def components_of(
     features: Features, rows: NDArray[np.int64], components: int
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    made_from = {"features": features.key, "rows": _cache.hash_of_array(rows), "components": components}
+    made_from = {"features": features.key, "rows": hash_array(rows), "components": components}
     made = _cache.arrays("pca", made_from, lambda: _pca.project(features.rows, rows, components))
     explained = float(made["variance"].sum())
     return made["points"], {"components": made["points"].shape[1], "variance_explained": round(explained, 6)}
@@ -93,10 +94,10 @@ def place(features: Features, rows: NDArray[np.int64], options: MapOptions) -> P
     }
     versions: dict[str, Any] = {package: version(package) for package in _map.packages(options.reducer)}
     versions["map"] = _map.VERSION
-    made_from = {"components": _cache.hash_of_array(components), **how, "versions": versions}
+    made_from = {"components": hash_array(components), **how, "versions": versions}
 
     def make() -> _cache.Arrays:
         return {"points": _map.place(components, **how)}
 
     points = components if options.reducer == "none" else _cache.arrays("map", made_from, make)["points"]
-    return Placed(rows, points, _cache.hash_of(made_from), info | {"map": how | {"versions": versions}})
+    return Placed(rows, points, hash_json(made_from), info | {"map": how | {"versions": versions}})

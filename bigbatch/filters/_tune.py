@@ -14,9 +14,10 @@ from typing import Any
 from bigbatch import datasets, parts
 from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.held_out import Subset
+from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _manifest, _ready
-from bigbatch.filters._held_out import NAME, Subset
 from bigbatch.filters._library import installed, library
 from bigbatch.filters._progress import say, station
 from bigbatch.filters._source import FEATURE_FILES, open_source
@@ -39,13 +40,15 @@ def searched(
     """The best options and every trial, with the accuracy of filtering nothing as the first row."""
     optuna = library("optuna", "--tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    held_out = parts.configure("datasets", _held_out(dataset_config, fraction, seed, data_dir))
-    dataset = datasets.load(held_out)
+    held_out = parts.configure("datasets", _held_out(dataset_config, fraction, seed))
+    dataset = datasets.load(held_out, data_dir)
     config = _of_the_split(config, dataset)
     rows: list[dict[str, Any]] = []
 
     def held_out_accuracy(kept_path: Path | None) -> float:
-        return statistics.mean(_accuracy(run, held_out, kept_path, number, runs_dir) for number in range(seeds))
+        return statistics.mean(
+            _accuracy(run, held_out, kept_path, number, runs_dir, data_dir) for number in range(seeds)
+        )
 
     with station("trials", trials + 1) as advance:
         unfiltered = held_out_accuracy(None)
@@ -60,7 +63,7 @@ def searched(
                 rows.append({**options, "accuracy": None, "kept": None, "problem": str(problem)})
                 raise optuna.TrialPruned(str(problem)) from problem
             # named after what it holds, so that trainings on it are found again when the search is repeated
-            path = runs_dir / "tuned" / f"{_cache.hash_of_array(kept.mask.numpy())[:12]}.npz"
+            path = runs_dir / "tuned" / f"{hash_array(kept.mask.numpy())[:12]}.npz"
             _manifest.save(path, _manifest.result_of(kept, dataset, held_out, filtered))
             accuracy = held_out_accuracy(path)
             rows.append({**options, "accuracy": accuracy, "kept": int(kept.mask.sum())})
@@ -110,7 +113,7 @@ def _of_the_split(config: parts.Config, dataset: Dataset) -> parts.Config:
     source = open_source(str(path), None, dataset)
     rows = _ready.mapped(path, len(split.samples), "float32", source.hash)
     chosen = split.chosen.numpy()
-    name = _cache.hash_of({"features": source.hash, "rows": _cache.hash_of_array(chosen)})[:32]
+    name = hash_json({"features": source.hash, "rows": hash_array(chosen)})[:32]
     target = _cache.folder("split") / f"{name}.npy"
     with atomic.file(target) as temporary:
         copy = _cache.empty_npy(temporary, "float32", (len(chosen), rows.shape[1]))
@@ -120,15 +123,16 @@ def _of_the_split(config: parts.Config, dataset: Dataset) -> parts.Config:
     return config.model_copy(update={"network": str(target)})
 
 
-def _held_out(config: parts.Config, fraction: float, seed: int, data_dir: Path | None) -> dict[str, Any]:
-    folder = str(data_dir) if data_dir else None
-    return {"name": NAME, "of": config.model_dump(mode="json"), "fraction": fraction, "seed": seed, "data_dir": folder}
+def _held_out(config: parts.Config, fraction: float, seed: int) -> dict[str, Any]:
+    return {"name": "held_out", "of": config.model_dump(mode="json"), "fraction": fraction, "seed": seed}
 
 
-def _accuracy(run: Run, dataset: parts.Config, kept: Path | None, seed: int, runs_dir: Path) -> float:
+def _accuracy(
+    run: Run, dataset: parts.Config, kept: Path | None, seed: int, runs_dir: Path, data_dir: Path | None
+) -> float:
     """On the held-out samples; a diverged training is worth nothing."""
     from bigbatch.training.loop import train
 
     changes = {"name": "tune", "dataset": dataset.model_dump(mode="json"), "filter": kept and str(kept), "seed": seed}
-    summary = train(Run(**(run.model_dump(mode="json") | changes)), runs_dir=runs_dir)
+    summary = train(Run(**(run.model_dump(mode="json") | changes)), runs_dir=runs_dir, data_dir=data_dir)
     return summary["test_accuracy"] if summary["diverged_at_step"] is None else 0.0

@@ -14,6 +14,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor, nn
 
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem
 from bigbatch.filters import _cache, _decide, _ranks
 from bigbatch.filters._decide import PAPER_MIN_SAMPLES, Mode
@@ -104,7 +105,7 @@ def _over_all(points: NDArray[np.float32], rows: NDArray[np.int64], samples: int
 def _cached_eps_star(
     placed: Placed, points: NDArray[np.float32], labels: NDArray[np.int64], min_samples: int
 ) -> NDArray[np.float64]:
-    hashes = {"rows": _cache.hash_of_array(placed.rows), "labels": _cache.hash_of_array(labels)}
+    hashes = {"rows": hash_array(placed.rows), "labels": hash_array(labels)}
     made_from = {"map": placed.key, **hashes, "min_samples": min_samples}
     made = _cache.arrays("eps", made_from, lambda: {"eps_star": _decide.eps_star(points, labels, min_samples)})
     return made["eps_star"]

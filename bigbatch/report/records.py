@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bigbatch import parts
 from bigbatch.artifacts.folder import Folder
 from bigbatch.artifacts.metrics import read_rows
 from bigbatch.errors import Problem
-from bigbatch.filters._held_out import NAME as HELD_OUT
 from bigbatch.run import fingerprint
 from bigbatch.sweeps import Sweep
 
@@ -43,7 +43,7 @@ class Record:
         """`test`, or what a search judges by in its place."""
         dataset = self.run.get("dataset")
         fields = dataset if isinstance(dataset, dict) else {}
-        if fields.get("name") == HELD_OUT:
+        if parts.current_name("datasets", str(fields.get("name"))) == "held_out":
             return "held-out"
         return "validation" if fields.get("evaluate") == "valid" else "test"
 

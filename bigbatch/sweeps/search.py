@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.filters._held_out import NAME as HELD_OUT
 from bigbatch.filters._library import library
 from bigbatch.run import Run
 from bigbatch.sweeps import rows
@@ -264,9 +263,8 @@ def held_out(point: Point, search: Search, data_dir: Path | None) -> Point:
     dataset = point.run.dataset.model_dump(mode="json")
     if "evaluate" in dataset:
         dataset |= {"evaluate": "valid"}
-    elif dataset["name"] != HELD_OUT:
-        dataset = {"name": HELD_OUT, "of": dataset, "fraction": search.held_out, "seed": 0}
-        dataset |= {"data_dir": str(data_dir)} if data_dir else {}
+    elif dataset["name"] != "held_out":
+        dataset = {"name": "held_out", "of": dataset, "fraction": search.held_out, "seed": 0}
     fields = point.run.model_dump(mode="json") | {"dataset": dataset}
     return Point(point.variant, point.settings, point.seed, Run(**fields))
 

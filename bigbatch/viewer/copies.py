@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.arrays import ArraySamples, open_npz
 from bigbatch.errors import Problem
-from bigbatch.viewer import features_file
-from bigbatch.viewer.features_file import FeatureSamples
 from bigbatch.viewer.pictures import InArray, InFiles, of_dataset
 
 _TRAIN = "train"
@@ -25,7 +24,7 @@ def copy(dataset: Dataset, source: Path, mask: NDArray[np.bool_], base: Path) ->
     """`base` with the ending that fits; refused where it exists."""
     pictures = of_dataset(dataset)
     paths = paths_of(dataset)
-    if isinstance(dataset.train, FeatureSamples):
+    if isinstance(dataset.train, ArraySamples):
         return _npz(base, lambda: _rows_of_file(source, mask))
     if paths is not None:
         return _tree(base, lambda folder: _copy_files(paths, mask, folder), _bytes_of(paths, mask))
@@ -54,7 +53,7 @@ def _npz(base: Path, rows: Callable[[], dict[str, NDArray[Any]]]) -> Path:
 
 def _rows_of_file(source: Path, mask: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     """Of every array with a row a sample the kept rows, and the others whole."""
-    arrays = features_file.opened(source)
+    arrays = open_npz(source)
     kept = {name: array[mask] if array.shape[:1] == mask.shape else array for name, array in arrays.items()}
     return kept | {"sample": np.flatnonzero(mask)}
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from bigbatch import filters, parts
-from bigbatch.filters import _cache
 from bigbatch.viewer.refused import Refused
 
 Floats = NDArray[np.float64]
@@ -63,11 +62,3 @@ def filled(settings: Settings, eps_star: Floats, labels: Labels, classes: Sequen
     given = settings.by_number() if settings.mode == "manual" else None
     eps = filters.decide_eps(eps_star, labels, settings.mode, settings.drop, settings.per_class, given)
     return settings.model_copy(update={"eps": tuple(eps.get(index) for index in range(len(classes)))})
-
-
-def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
-    """eps* of every sample within its class; kept on disk, since a million points take seconds."""
-    hashes = {"points": _cache.hash_of_array(points), "labels": _cache.hash_of_array(labels)}
-    made_from = hashes | {"min_samples": min_samples}
-    made = _cache.arrays("view", made_from, lambda: {"eps_star": filters.eps_star(points, labels, min_samples)})
-    return made["eps_star"]

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbatch import filters, parts
+from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache
 from bigbatch.viewer import chosen, decide
 from bigbatch.viewer.decide import Settings
 from bigbatch.viewer.history import KEEP, NONE, Action, Entry, History
@@ -52,7 +52,7 @@ class Document:
         as_made = decide.of_config(self.config, self.classes)
         self.points = Points(self.saved, self.classes, as_made.min_samples)
         self.atlas = self._atlas()
-        self._filter_hash = _cache.hash_of({"points": self.points.hash, "filter": self.manifest["filter"]})
+        self._filter_hash = hash_json({"points": self.points.hash, "filter": self.manifest["filter"]})
         self.settings = self._filled(as_made)
         self.history = History(len(self), self.manifest["overrides"])
         self.revision = 0

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bigbatch.datasets import Dataset, Samples
+from bigbatch.datasets.arrays import ArraySamples
 from bigbatch.errors import Problem
-from bigbatch.viewer.features_file import FeatureSamples
 from bigbatch.viewer.refused import Refused
 
 _LONGEST_SIDE_OF_PAGE = 2048  # pixels: browsers fail on much larger ones
@@ -99,8 +99,8 @@ class Fetched:
 def of_dataset(dataset: Dataset) -> Pictures | None:
     """None where samples are no images."""
     samples: Any = dataset.train
-    if isinstance(samples, FeatureSamples):
-        return None if samples.pictured is None else InArray(samples.pictured)
+    if isinstance(samples, ArraySamples):
+        return None if samples.images is None else InArray(samples.images)
     if hasattr(samples, "open") and hasattr(samples, "describe"):
         return InFiles(samples)
     if len(dataset.sample_shape) != 3 or dataset.sample_shape[0] not in (1, 3):

@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbatch import filters
-from bigbatch.filters import Saved, _cache
+from bigbatch.datasets.reading.hashing import hash_array
+from bigbatch.filters import Saved
+from bigbatch.filters._decide import cached_eps_star
 from bigbatch.filters._library import library
-from bigbatch.viewer import decide
 from bigbatch.viewer.decide import Floats
 from bigbatch.viewer.refused import Refused
 
@@ -44,14 +45,14 @@ class Points:
 
     @cached_property
     def hash(self) -> str:
-        return _cache.hash_of_array(self._measured)
+        return hash_array(self._measured)
 
     def eps_star(self, min_samples: int) -> Floats:
         """Infinite where a sample was not looked at. The last few are kept in memory, all on disk."""
         self._check_min_samples(min_samples)
         with self._computing:
             if min_samples not in self._eps_stars:
-                self._eps_stars[min_samples] = decide.eps_star(self._measured, self.labels, min_samples)
+                self._eps_stars[min_samples] = cached_eps_star(self._measured, self.labels, min_samples)
             self._eps_stars.move_to_end(min_samples)
             while len(self._eps_stars) > _COLUMNS_IN_MEMORY:
                 self._eps_stars.popitem(last=False)

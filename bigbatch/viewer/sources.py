@@ -14,19 +14,19 @@ import torch
 
 from bigbatch import datasets, filters, parts
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.arrays import read_map
+from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters import Kept, Saved, _cache, load
-from bigbatch.filters._decide import PAPER_MIN_SAMPLES
+from bigbatch.filters import Kept, Saved, load
+from bigbatch.filters._decide import PAPER_MIN_SAMPLES, cached_eps_star
 from bigbatch.filters._manifest import keep as filtered
 from bigbatch.filters._rebuild import dataset_of
-from bigbatch.viewer import decide, features_file
+from bigbatch.viewer import decide
 
 _MOST_DOCUMENTS = 2
 _MOST_CLASSES = 2**16
 _NEEDED = ("dataset", "filter", "info", "overrides", "working_folder", "working_folder_from_here")
-FEATURES_DATASET = "bigbatch.viewer.features_file:dataset"
 NO_IMAGES = "There are no images:"  # then why
-MAP_FILTER = "bigbatch.viewer.on_map"
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def _of_features(path: Path, names: set[str]) -> Opened:
             f"{path} holds {', '.join(sorted(names))}: give a filter's result (with 'mask'), "
             "or 'features' or a 'map' with 'labels'"
         )
-    dataset_config = parts.configure("datasets", {"name": FEATURES_DATASET, "path": str(path)})
+    dataset_config = parts.configure("datasets", {"name": "arrays", "path": str(path)})
     dataset = datasets.load(dataset_config)
-    options: dict[str, Any] = {"name": MAP_FILTER if "map" in names else "network", "network": str(path)}
+    options: dict[str, Any] = {"name": "on_map" if "map" in names else "network", "network": str(path)}
     options["min_samples"] = min(PAPER_MIN_SAMPLES, int(np.unique(dataset.train.labels, return_counts=True)[1].min()))
     config = parts.configure("filters", options)
     if "map" in names:
@@ -132,11 +132,11 @@ def _of_features(path: Path, names: set[str]) -> Opened:
 
 def _on_given_map(path: Path, dataset: Dataset, config: Any) -> Kept:
     """What `on_map.keep` gives but for clusters and knees: a million points need none before somebody asks."""
-    places = features_file.map_of(path, len(dataset.train))
+    places = read_map(path, len(dataset.train))
     labels = dataset.train.labels.numpy()
-    eps_star = decide.eps_star(places, labels, config.min_samples)
+    eps_star = cached_eps_star(places, labels, config.min_samples)
     settings = decide.filled(decide.of_config(config, dataset.classes), eps_star, labels, dataset.classes)
     mask = torch.from_numpy(filters.mask_at(eps_star, labels, settings.by_number()))
-    places_hash = _cache.hash_of_array(places)
+    places_hash = hash_array(places)
     info = {"network": {"network": config.network, "hash": places_hash}, "map": {"reducer": "given"}}
     return Kept(torch.from_numpy(eps_star), mask, info, {"map": places})

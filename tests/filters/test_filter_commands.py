@@ -19,7 +19,6 @@ from bigbatch import datasets, parts
 from bigbatch.errors import Problem
 from bigbatch.filters import _compare, _manifest, rebuild
 from bigbatch.filters._commands import compare, filter_dataset, tune
-from bigbatch.filters._held_out import held_out
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
@@ -127,20 +126,6 @@ def test_accuracies_carry_their_doubt():
     assert _compare.accuracy([], 2) == "none, 2 diverged"
 
 
-def test_held_out_samples_are_training_samples_of_every_class_and_in_no_other_part():
-    whole = datasets.load(parts.configure("datasets", "digits"))
-    part = held_out("digits", fraction=0.25, seed=1)
-    train_rows, test_rows = part.train.chosen, part.test.chosen
-    assert sorted([*train_rows.tolist(), *test_rows.tolist()]) == list(range(1437))
-    shares = torch.bincount(part.test.labels).float() / torch.bincount(whole.train.labels)
-    assert ((shares - 0.25).abs() < 0.01).all()
-    inputs, targets = part.test.fetch(torch.tensor([5]))
-    assert torch.equal(inputs, whole.train.fetch(test_rows[5:6])[0])
-    assert targets == whole.train.labels[test_rows[5]]
-    assert held_out("digits", fraction=0.25, seed=1).hash == part.hash
-    assert len({part.hash, held_out("digits", fraction=0.25, seed=2).hash, whole.hash}) == 3
-
-
 def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch):
     pytest.importorskip("optuna")
     from bigbatch.datasets._images import InMemoryImages
@@ -187,7 +172,9 @@ def test_tuning_on_ready_features_takes_those_that_are_not_held_out(tmp_path):
     features = np.random.default_rng(0).normal(size=(1437, 5)).astype(np.float32)
     np.save(tmp_path / "features.npy", features)
     config = parts.configure("filters", {"name": "network", "network": str(tmp_path / "features.npy")})
-    split = held_out("digits", fraction=0.25, seed=1)
+    split = datasets.load(
+        parts.configure("datasets", {"name": "held_out", "of": "digits", "fraction": 0.25, "seed": 1})
+    )
     found = _of_the_split(config, split)
     np.testing.assert_array_equal(np.load(found.network), features[split.train.chosen])
     np.save(tmp_path / "features.npy", features[:-1])

@@ -18,8 +18,6 @@ from bigbatch.run import Run
 from bigbatch.training.batches import Batches, Split
 from bigbatch.training.gradient import GlobalGradient
 
-MADE_UP = "bigbatch.scaling.measured.made_up:dataset"
-
 
 def run_of(
     model: Mapping[str, Any],
@@ -30,11 +28,11 @@ def run_of(
     sample_shape: tuple[int, ...],
     classes: int,
 ) -> Run:
-    """The run whose steps are taken: one micro-batch a rank, momentum, made-up samples."""
+    """The run whose steps are taken: one micro-batch a rank, momentum, synthetic samples."""
     global_batch = ranks * rank_batch
     return Run(
         name="measured",
-        dataset={"name": MADE_UP, "sample_shape": list(sample_shape), "classes": classes, "samples": global_batch},
+        dataset={"name": "synthetic", "sample_shape": list(sample_shape), "classes": classes, "samples": global_batch},
         model=dict(model),
         global_batch=global_batch,
         micro_batch=rank_batch,

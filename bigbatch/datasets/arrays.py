@@ -1,8 +1,4 @@
-"""A .npz of features as a dataset: `labels`, and where they are there `images`, `classes` and `map`.
-
-Manifests name it as bigbatch.viewer.features_file:dataset, so that a filter of ready features can be made again
-from its file alone.
-"""
+"""An .npz file with `labels` and, optionally, `images`, `classes`, `features` and `map`, as numpy writes it."""
 
 from __future__ import annotations
 
@@ -15,53 +11,58 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bigbatch import parts
 from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache
 
 _LOCAL_HEADER_BYTES = 30  # of a zip's member, before its name and extra field
 _SHAPE_WITHOUT_IMAGES = (1, 1, 1)
 
 
-class FeatureSamples:
-    """Samples that are known by their features; images, if any, are for looking at."""
+class Config(parts.Config):
+    path: str
+
+
+class ArraySamples:
+    """Samples with labels; images are None where the file has none."""
 
     lazy = False
     sequential = False
 
     def __init__(self, labels: Tensor, images: NDArray[np.uint8] | None) -> None:
-        self.labels, self.pictured = labels, images
+        self.labels, self.images = labels, images
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
         """Pixels in 0..1; zeros where there are no images."""
-        if self.pictured is None:
+        if self.images is None:
             return torch.zeros(len(indices), *_SHAPE_WITHOUT_IMAGES), self.labels[indices]
-        pixels = torch.from_numpy(np.asarray(self.pictured[indices.numpy()]))
+        pixels = torch.from_numpy(np.asarray(self.images[indices.numpy()]))
         pixels = pixels[..., None] if pixels.ndim == 3 else pixels
         return pixels.permute(0, 3, 1, 2).float().div_(255), self.labels[indices]
 
 
-def dataset(path: str) -> Dataset:
-    """The same file has the same hash wherever it lies; two networks' features of one set of labels and images too."""
-    arrays = opened(Path(path))
-    labels, classes = _labels(Path(path), arrays)
-    images = _images(Path(path), arrays, len(labels))
-    samples = FeatureSamples(labels, images)
-    made_of = {"labels": _cache.hash_of_array(labels.numpy()), "classes": classes}
-    if images is not None:
-        made_of["images"] = _cache.hash_of_array(images)
+def load(config: Config, data_dir: Path | None = None) -> Dataset:
+    """The file as training and test set. Its hash depends on labels, classes and images, not on path or features."""
+    path = Path(config.path)
+    arrays = open_npz(path)
+    labels, classes = _labels(path, arrays)
+    images = _images(path, arrays, len(labels))
+    samples = ArraySamples(labels, images)
+    content: dict[str, Any] = {"labels": hash_array(labels.numpy()), "classes": classes}
     shape = _SHAPE_WITHOUT_IMAGES
     if images is not None:
+        content["images"] = hash_array(images)
         shape = (images.shape[3] if images.ndim == 4 else 1, *images.shape[1:3])
-    return Dataset(samples, samples, classes, shape, _cache.hash_of(made_of))
+    return Dataset(samples, samples, classes, shape, hash_json(content))
 
 
-def map_of(path: Path, samples: int) -> NDArray[np.float32]:
-    """The places that the file brings along."""
-    places = opened(path).get("map")
+def read_map(path: Path, samples: int) -> NDArray[np.float32]:
+    """The map in the file: x and y of each sample."""
+    places = open_npz(path).get("map")
     if places is None:
         raise Problem(f"{path} has no 'map': use the filter 'network' on its features")
     if places.shape != (samples, 2) or places.dtype.kind not in "fiu" or not np.isfinite(places).all():
@@ -71,7 +72,7 @@ def map_of(path: Path, samples: int) -> NDArray[np.float32]:
     return np.ascontiguousarray(places, np.float32)
 
 
-def opened(path: Path) -> dict[str, NDArray[Any]]:
+def open_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz by name, memory-mapped where they are stored uncompressed, as np.savez does it."""
     try:
         with zipfile.ZipFile(path) as archive:

@@ -1,7 +1,4 @@
-"""Drop what DBSCAN calls noise, class by class, on the map that a file of features brings along.
-
-A filter by the name of bigbatch.viewer.on_map: what the viewer exports of such a file is made again by it.
-"""
+"""Drop what DBSCAN calls noise, class by class, on a map that is given in an .npz file."""
 
 from __future__ import annotations
 
@@ -10,24 +7,25 @@ from pathlib import Path
 import torch
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters import Kept, _cache
+from bigbatch.datasets.arrays import read_map
+from bigbatch.datasets.reading.hashing import hash_array
+from bigbatch.filters import _decide
+from bigbatch.filters._kept import Kept
 from bigbatch.filters.network import Config as NetworkConfig
 from bigbatch.filters.network import decided, refuse_small_classes
-from bigbatch.viewer import decide
-from bigbatch.viewer.features_file import map_of
 
 
 class Config(NetworkConfig):
-    """`network` is the file; of the other options those of the decision count."""
+    """`network` is the file with the map; of the other options only those of the decision are used."""
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
     labels = dataset.train.labels
     refuse_small_classes(labels, dataset.classes, config.min_samples)
-    places = map_of(Path(config.network), len(dataset.train))
-    eps_star = decide.eps_star(places, labels.numpy(), config.min_samples)
+    places = read_map(Path(config.network), len(dataset.train))
+    eps_star = _decide.cached_eps_star(places, labels.numpy(), config.min_samples)
     decision = decided(places, eps_star, labels.numpy(), dataset.classes, config)
-    places_hash = _cache.hash_of_array(places)
+    places_hash = hash_array(places)
     about = {
         "network": {"network": config.network, "hash": places_hash},
         "map": {"reducer": "given", "hash": places_hash},

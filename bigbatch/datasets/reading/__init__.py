@@ -1,0 +1,1 @@
+"""What several datasets share: finding and downloading files, decoding, augmenting, worker processes, hashes."""

@@ -1,0 +1,58 @@
+"""Random inputs and labels of a given shape, or random words, kept in memory: for timing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from bigbatch import parts
+from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading.hashing import hash_json
+
+
+class Config(parts.Config):
+    sample_shape: tuple[PositiveInt, ...] = Field((3, 32, 32), min_length=1)  # one number: a text of that many words
+    classes: PositiveInt = 10
+    samples: PositiveInt = 1024
+
+
+class SyntheticSamples:
+    """Random samples, the same ones for the same options."""
+
+    lazy = False
+
+    def __init__(self, config: Config) -> None:
+        self.sequential = len(config.sample_shape) == 1
+        shape = (config.samples, *config.sample_shape)
+        generator = torch.Generator().manual_seed(0)
+        if self.sequential:
+            self.inputs = torch.randint(config.classes, shape, generator=generator)
+            self.labels = self.inputs
+        else:
+            self.inputs = torch.rand(shape, generator=generator)
+            self.labels = torch.randint(config.classes, (config.samples,), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def arranged(self, global_batch: int) -> SyntheticSamples:
+        """Text as parallel streams: each sample is one."""
+        return self
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        return self.inputs[indices], self.labels[indices]
+
+
+def load(config: Config, data_dir: Path | None = None) -> Dataset:
+    samples = SyntheticSamples(config)
+    return Dataset(
+        train=samples,
+        test=samples,
+        classes=tuple(map(str, range(config.classes))),
+        sample_shape=config.sample_shape,
+        hash=hash_json(config.model_dump(mode="json")),
+        task="language" if samples.sequential else "classify",
+    )
