@@ -21,11 +21,11 @@ from statistics import median
 
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.provenance import collect
+from bigbatch.output.formatting import format_csv
 from bigbatch.scaling.measured import asked, measurement, written
 from bigbatch.scaling.measured.cases import Case, Sweep
 from bigbatch.scaling.measured.measurement import Measurement
 from bigbatch.scaling.measured.predicted import WITHIN
-from bigbatch.scaling.tables import csv_text
 
 # name: model, options, sample, batch a rank. The last two were added when the simulator was done: nothing in it was
 # ever chosen with their steps in sight
@@ -59,7 +59,7 @@ def main() -> None:
     holds = sum(one.holds for measured in found.values() for one in measured.predicted)
     print(f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%} of the measured ones")
     if options.out:
-        text = csv_text([{**row, "model": name} for name, one in found.items() for row in written.rows(one)])
+        text = format_csv([{**row, "model": name} for name, one in found.items() for row in written.rows(one)])
         atomic.write_text(options.out / "measured.csv", text)
         atomic.write_text(options.out / "measured.md", _markdown(found, rows, holds))
         machine = next(one.calibration.machine for one in found.values() if one.calibration)

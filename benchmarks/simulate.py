@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from bigbatch.scaling.curve import configured, counts, curve
 from bigbatch.scaling.machine import SUMMIT, V100
-from bigbatch.scaling.subject import published_shapes
+from bigbatch.scaling.simulation import configure_engine, counts, curve
+from bigbatch.scaling.workload import imagenet_layers
 
 
 def main() -> None:
@@ -21,12 +21,12 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--to", type=int, default=100_000)
     options = parser.parse_args()
-    profile = V100.profile("resnet", published_shapes("resnet", 50), 64)
+    profile = V100.profile("resnet", imagenet_layers("resnet", 50), 64)
     ranks = counts(options.to, options.points, SUMMIT.ranks_per_node)
     total = 0.0
     for engine in ("ddp", "horovod"):
         started = time.process_time()
-        points = curve(profile, {engine: configured(engine, {})}, SUMMIT, ranks)[engine]
+        points = curve(profile, {engine: configure_engine(engine, {})}, SUMMIT, ranks)[engine]
         total += time.process_time() - started
         print(f"{engine:8} {len(points)} points  {time.process_time() - started:6.2f} CPU s")
     print(f"both: {total:.1f} CPU seconds of the 60 that are allowed")

@@ -81,7 +81,7 @@ def measure(
     MODEL is a model part ('bigbatch list models'). With --out this machine is calibrated as well, and the
     simulator's steps are set beside the measured ones.
     """
-    from bigbatch.scaling import _commands, subject
+    from bigbatch.scaling import _commands, workload
     from bigbatch.scaling.measured import asked
 
     question = asked.asked(
@@ -89,7 +89,7 @@ def measure(
         engines=engines,
         ranks=ranks,
         rank_batch=batch,
-        sample_shape=subject.shape(sample),
+        sample_shape=workload.parse_sample_shape(sample),
         classes=classes,
         rounds=rounds,
         steps=steps,

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bigbatch.errors import Notice, Problem
-from bigbatch.scaling import curve, finish, finish_report, published_report, report, subject
+from bigbatch.scaling import finish_report, published_report, report, simulation, training_time, workload
 from bigbatch.scaling import published as points_of_others
 from bigbatch.scaling.machine import Machine, find
-from bigbatch.scaling.published import Checked
+from bigbatch.scaling.published import PublishedComparison
 
 if TYPE_CHECKING:
     from bigbatch.commands.scale import Simulated
@@ -41,20 +41,20 @@ def simulate(model: str, told: Simulated, *, engines: Sequence[str], picture: in
     if not names:
         raise Problem("no engine was named: use --engine ddp, horovod or ddp,horovod")
     options = _options(told.settings or [], names)
-    configs = {name: curve.configured(name, options[name]) for name in names}
+    configs = {name: simulation.configure_engine(name, options[name]) for name in names}
     machine = find(told.machine).with_settings(options["machine"])
-    ranks = curve.counts(told.to, told.points, machine.ranks_per_node)
+    ranks = simulation.counts(told.to, told.points, machine.ranks_per_node)
     pictured = told.to if picture is None else picture
-    if not 1 <= pictured <= curve.MOST_RANKS:
+    if not 1 <= pictured <= simulation.MOST_RANKS:
         raise Problem(f"--picture {pictured} makes no sense: use a number of ranks from 1 on")
     _warn_beyond(machine, told.to)
     started = time.process_time()
     profile = _profiles(model, told, machine, options["model"])(told.batch)
-    curves = curve.curve(profile, configs, machine, ranks)
+    curves = simulation.curve(profile, configs, machine, ranks)
     found = report.Simulation(
         profile=profile,
         machine=machine,
-        settings={name: curve.Setting(profile, name, config, machine) for name, config in configs.items()},
+        settings={name: simulation.StepSimulator(profile, name, config, machine) for name, config in configs.items()},
         curves=curves,
         pictured_ranks=pictured,
         cpu_seconds=time.process_time() - started,
@@ -66,18 +66,20 @@ def simulate(model: str, told: Simulated, *, engines: Sequence[str], picture: in
     return found
 
 
-def plan(model: str, told: Simulated, *, global_batch: int, noise_scale: str, engine: str) -> list[finish.Choice]:
+def plan(
+    model: str, told: Simulated, *, global_batch: int, noise_scale: str, engine: str
+) -> list[training_time.Choice]:
     """The number of ranks with the best time to finish, printed; where told so, written."""
     if global_batch < 1:
         raise Problem(f"--global-batch {global_batch} makes no sense: use the batch of your training, 1 or more")
     options = _options(told.settings or [], [engine])
-    config = curve.configured(engine, options[engine])
+    config = simulation.configure_engine(engine, options[engine])
     machine = find(told.machine).with_settings(options["machine"])
-    noise = finish.noise(noise_scale)
-    ranks = curve.counts(told.to, told.points, machine.ranks_per_node)
+    noise = training_time.noise(noise_scale)
+    ranks = simulation.counts(told.to, told.points, machine.ranks_per_node)
     _warn_beyond(machine, told.to)
     profiles = _profiles(model, told, machine, options["model"])
-    planner = finish.Planner(
+    planner = training_time.Planner(
         profiles=profiles,
         engine=engine,
         config=config,
@@ -104,7 +106,7 @@ def plan(model: str, told: Simulated, *, global_batch: int, noise_scale: str, en
     return choices
 
 
-def published(out: Path | None) -> list[Checked]:
+def published(out: Path | None) -> list[PublishedComparison]:
     """Every published point beside the simulated one."""
     checked = _checked()
     published_report.show(checked)
@@ -114,23 +116,23 @@ def published(out: Path | None) -> list[Checked]:
     return checked
 
 
-def _checked() -> list[Checked]:
-    return points_of_others.check(subject.published_shapes)
+def _checked() -> list[PublishedComparison]:
+    return points_of_others.check(workload.imagenet_layers)
 
 
 def _options(settings: Sequence[str], engines: Sequence[str]) -> dict[str, dict[str, object]]:
     for name in engines:
-        curve.configured(name, {})  # an unknown engine is named before its settings are
-    return subject.sorted_settings(settings, engines)
+        simulation.configure_engine(name, {})  # an unknown engine is named before its settings are
+    return workload.group_settings(settings, engines)
 
 
-def _profiles(model: str, told: Simulated, machine: Machine, options: dict[str, object]) -> subject.Profiles:
+def _profiles(model: str, told: Simulated, machine: Machine, options: dict[str, object]) -> workload.Profiles:
     """What a rank does with so many samples."""
-    return subject.profiles(
+    return workload.profiles(
         model,
         machine,
         options=options,
-        sample_shape=subject.shape(told.sample),
+        sample_shape=workload.parse_sample_shape(told.sample),
         classes=told.classes,
         rank_batch=told.batch,
         samples_per_second=told.samples_per_second,

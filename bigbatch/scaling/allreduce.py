@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from bigbatch.scaling.machine import Machine, Measured, Nccl
+from bigbatch.scaling.machine import Machine, MeasuredLinks, NcclLinks
 
-Kind = Literal["points", "busy_points", "cpu_points"]  # of AllReduces
+Kind = Literal["points", "busy_points", "cpu_points"]  # of AllReduceTimes
 
 
 class Cost(NamedTuple):
@@ -69,14 +69,14 @@ def costs(
     if ranks == 1:
         return lambda _: Cost(0.0, 0.0, "none")
     links = machine.links
-    points = _points(links, engine, kind) if isinstance(links, Measured) else ()
+    points = _points(links, engine, kind) if isinstance(links, MeasuredLinks) else ()
     if kind == "cpu_points" and not points:
         return lambda _: Cost(0.0, 0.0, "none")
-    lines = [] if isinstance(links, Measured) else _lines(ranks, *machine.layout(ranks), links)
+    lines = [] if isinstance(links, MeasuredLinks) else _lines(ranks, *machine.layout(ranks), links)
     latency, transfer = float("latency" not in free), float("transfer" not in free)
 
     def of(size_bytes: float) -> Cost:
-        if isinstance(links, Measured):
+        if isinstance(links, MeasuredLinks):
             found = _interpolated(size_bytes, ranks, links, points)
         else:
             _, line = min((line.latency_us + size_bytes * line.us_per_byte, line) for line in lines)
@@ -86,7 +86,7 @@ def costs(
     return of
 
 
-def _points(links: Measured, engine: str, kind: Kind) -> tuple[tuple[float, float], ...]:
+def _points(links: MeasuredLinks, engine: str, kind: Kind) -> tuple[tuple[float, float], ...]:
     timed = links.horovod if engine == "horovod" and links.horovod else links
     if kind == "cpu_points":
         return timed.cpu_points
@@ -99,7 +99,7 @@ class _Line(NamedTuple):
     how: str
 
 
-def _lines(ranks: int, nodes: int, per_node: int, links: Nccl) -> list[_Line]:
+def _lines(ranks: int, nodes: int, per_node: int, links: NcclLinks) -> list[_Line]:
     """Every algorithm and protocol that NCCL may choose from."""
     # a ring or tree through several nodes is as fast as its slowest link
     gb_s = links.within_gb_s if nodes == 1 else min(links.within_gb_s, links.between_gb_s)
@@ -119,7 +119,7 @@ def _lines(ranks: int, nodes: int, per_node: int, links: Nccl) -> list[_Line]:
     return found
 
 
-def _interpolated(size_bytes: float, ranks: int, links: Measured, points: tuple[tuple[float, float], ...]) -> Cost:
+def _interpolated(size_bytes: float, ranks: int, links: MeasuredLinks, points: tuple[tuple[float, float], ...]) -> Cost:
     """Lines between the measured points, the last one prolonged; taken to other numbers of ranks as a ring's terms."""
     first_us = points[0][1]
     segment = next((pair for pair in pairwise(points) if size_bytes <= pair[1][0]), (points[-2], points[-1]))

@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from bigbatch.scaling.allreduce import costs
-from bigbatch.scaling.cores import Cores
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
+from bigbatch.scaling.shared_cores import SharedCores
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
@@ -51,7 +51,7 @@ def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) 
     return [*found, current] if current else found
 
 
-def typical(
+def simulate_steps(
     profile: Profile,
     factors: Sequence[float],
     config: Config,
@@ -61,10 +61,12 @@ def typical(
     free: Collection[str] = (),
 ) -> list[Step]:
     """Steps whose mean is the expected one: `factors` times as long."""
-    return [simulate(profile.slowed(factor), config, machine, ranks, free=free) for factor in factors]
+    return [simulate_step(profile.slowed(factor), config, machine, ranks, free=free) for factor in factors]
 
 
-def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()) -> Step:
+def simulate_step(
+    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()
+) -> Step:
     """One step of `ranks` ranks, all as fast as `profile` says."""
     if ranks == 1:
         return Step(profile, ranks)
@@ -73,7 +75,7 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
     cost = costs(ranks, machine, free)
     busy_cost = costs(ranks, machine, free, kind="busy_points")
     cpu_cost = costs(ranks, machine, free, kind="cpu_points")
-    cores = Cores(profile)
+    cores = SharedCores(profile)
     sent: list[Sent] = []
     stream_free_us = launched_us = 0.0
     for bucket in buckets((gradient.bytes for gradient in gradients), *config.limits_bytes):
@@ -84,8 +86,8 @@ def simulate(profile: Profile, config: Config, machine: Machine, ranks: int, *, 
         start_us = max(launched_us, stream_free_us)
         stream_free_us = cores.send(start_us, one.us, busy_cost(size).us, cpu_cost(size).us)
         sent.append(Sent(start_us, stream_free_us, size, one.how))
-    if profile.after_bytes:
+    if profile.statistics_bytes:
         start_us = max(stream_free_us, cores.when(profile.backward_us))
-        one = cost(profile.after_bytes)
-        sent.append(Sent(start_us, start_us + one.us, profile.after_bytes, one.how))
+        one = cost(profile.statistics_bytes)
+        sent.append(Sent(start_us, start_us + one.us, profile.statistics_bytes, one.how))
     return Step(cores.stretched(), ranks, tuple(sent))

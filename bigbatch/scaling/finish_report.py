@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bigbatch.artifacts import atomic
+from bigbatch.output.formatting import format_csv
 from bigbatch.scaling import pictures
-from bigbatch.scaling.finish import Choice, best
-from bigbatch.scaling.tables import csv_text
+from bigbatch.scaling.training_time import Choice, best
 
 WARNING = "Simulated: nobody ran this. 'bigbatch scale published' shows how far the simulator can be trusted."
 SMALL_BATCHES = (
@@ -90,7 +90,7 @@ def write(choices: Sequence[Choice], words: str, about: Mapping[str, Any], folde
     page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
     return [
         atomic.write_text(folder / "plan.json", json.dumps({**about, "answer": words, "choices": rows}, indent=2)),
-        atomic.write_text(folder / "plan.csv", csv_text(rows)),
+        atomic.write_text(folder / "plan.csv", format_csv(rows)),
         *chart.save(folder / "finish"),
         page.write(folder / "plan.html"),
     ]

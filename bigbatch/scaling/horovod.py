@@ -15,9 +15,9 @@ from collections.abc import Collection, Sequence
 from pydantic import BaseModel, ConfigDict, Field
 
 from bigbatch.scaling.allreduce import costs
-from bigbatch.scaling.cores import Cores
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Gradient, Profile
+from bigbatch.scaling.shared_cores import SharedCores
 from bigbatch.scaling.step import Sent, Step
 
 MIB = 2**20
@@ -62,13 +62,15 @@ def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine
     return _GATHER_AND_BROADCAST * collective_us + ranks * requests * config.request_us
 
 
-def idle_us(config: Config, machine: Machine, ranks: int, *, cached: bool = True, free: Collection[str] = ()) -> float:
+def idle_cycle_us(
+    config: Config, machine: Machine, ranks: int, *, cached: bool = True, free: Collection[str] = ()
+) -> float:
     """From one cycle to the next while there is nothing to send."""
     asks = float("negotiation" not in free)
     return max(config.cycle_ms * 1e3, asks * negotiation_us(0, cached, config, machine, ranks))
 
 
-def typical(
+def simulate_steps(
     profile: Profile,
     factors: Sequence[float],
     config: Config,
@@ -87,13 +89,13 @@ def typical(
     counted = len(factors) * math.ceil(_LEAST_STEPS / len(factors))  # each factor as often as the others
     for number in range(-_FIRST_STEPS, counted):
         slowed = profile.slowed(factors[number % len(factors)])
-        step = simulate(slowed, config, machine, ranks, free=free, first_cycle_us=first_cycle_us)
+        step = simulate_step(slowed, config, machine, ranks, free=free, first_cycle_us=first_cycle_us)
         first_cycle_us = step.profile.forward_us + step.next_cycle_us - step.step_us
         found.append(step)
     return found[_FIRST_STEPS:]
 
 
-def simulate(
+def simulate_step(
     profile: Profile,
     config: Config,
     machine: Machine,
@@ -113,12 +115,12 @@ def simulate(
     cpu_cost = costs(ranks, machine, free, engine="horovod", kind="cpu_points")
     cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
-    pause_us = idle_us(config, machine, ranks, cached=cached, free=free)
+    pause_us = idle_cycle_us(config, machine, ranks, cached=cached, free=free)
     asks = float("negotiation" not in free)
     # cycles go on whether there is anything to send or not
     profile = profile.slowed(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
     gradients = profile.gradients()
-    cores = Cores(profile)
+    cores = SharedCores(profile)
     ready_us = [gradient.ready_us for gradient in gradients]
     sent: list[Sent] = []
     negotiations: list[tuple[float, float]] = []
@@ -145,13 +147,13 @@ def simulate(
             ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
-    if profile.after_bytes:
+    if profile.statistics_bytes:
         summed_us = max(stream_free_us, cores.when(profile.backward_us))
         cycle_start_us += pause_us * max(0, math.ceil((summed_us - cycle_start_us) / pause_us))
         agreed_us = cycle_start_us + asks * negotiation_us(1, cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
-        one = cost(profile.after_bytes)
-        sent.append(Sent(agreed_us, agreed_us + one.us, profile.after_bytes, one.how))
+        one = cost(profile.statistics_bytes)
+        sent.append(Sent(agreed_us, agreed_us + one.us, profile.statistics_bytes, one.how))
         cycle_start_us = max(cycle_start_us + cycle_us, agreed_us + one.us if machine.blocking else agreed_us)
     return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us)
 

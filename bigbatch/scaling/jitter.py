@@ -16,30 +16,30 @@ _QUADRATURE = 200
 _MIXED_SHARES = tuple((place + 0.5) / 8 for place in (0, 4, 2, 6, 1, 5, 3, 7))  # van der Corput's order
 
 
-def slowest(jitter: Jitter, ranks: int) -> float:
+def expected_slowdown(jitter: Jitter, ranks: int) -> float:
     """The expected factor of the slowest of `ranks`; 1 for one rank."""
     if ranks == 1 or jitter.fraction == 0:
         return 1.0
     if jitter.kind == "exponential":
-        return 1 + jitter.fraction * (harmonic(ranks) - 1)
+        return 1 + jitter.fraction * (harmonic_number(ranks) - 1)
     # the mean of the largest is the mean of its quantiles
     middles = ((index + 0.5) / _QUADRATURE for index in range(_QUADRATURE))
-    return sum(slowest_quantile(jitter, ranks, middle) for middle in middles) / _QUADRATURE
+    return sum(slowdown_quantile(jitter, ranks, middle) for middle in middles) / _QUADRATURE
 
 
-def slowest_in_turn(jitter: Jitter, ranks: int) -> tuple[float, ...]:
+def representative_slowdowns(jitter: Jitter, ranks: int) -> tuple[float, ...]:
     """Factors of the slowest of `ranks` in some steps, as unlike and in as mixed an order as real ones are.
 
     Their mean is `slowest`.
     """
-    expected = slowest(jitter, ranks)
+    expected = expected_slowdown(jitter, ranks)
     if expected == 1.0:
         return (1.0,)
-    found = [slowest_quantile(jitter, ranks, share) for share in _MIXED_SHARES]
+    found = [slowdown_quantile(jitter, ranks, share) for share in _MIXED_SHARES]
     return tuple(factor + expected - sum(found) / len(found) for factor in found)
 
 
-def slowest_quantile(jitter: Jitter, ranks: int, share: float) -> float:
+def slowdown_quantile(jitter: Jitter, ranks: int, share: float) -> float:
     """The factor that the slowest of `ranks` stays below in a `share` of the steps."""
     # q^(1/N) is too near to 1 for a float: keep what is missing to 1
     missing = -math.expm1(math.log(share) / ranks)
@@ -48,7 +48,7 @@ def slowest_quantile(jitter: Jitter, ranks: int, share: float) -> float:
     return max(0.0, 1 - jitter.fraction * NormalDist().inv_cdf(missing))
 
 
-def harmonic(n: int) -> float:
+def harmonic_number(n: int) -> float:
     """1 + 1/2 + ... + 1/n."""
     if n < 100:
         return sum(1 / k for k in range(1, n + 1))

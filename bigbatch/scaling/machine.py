@@ -27,7 +27,7 @@ from pydantic import (
 
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain
-from bigbatch.scaling.elsewhere import Shape
+from bigbatch.scaling.networks import Shape
 from bigbatch.scaling.profile import Layer, Profile
 
 FASTEST_LINK_GB_S = 20_000.0  # ten times what any node has had by 2026: more is a slip of the unit
@@ -69,7 +69,7 @@ class Device(_Frozen):
         return max(compute_us, memory_us) / self.efficiency
 
 
-class Nccl(_Frozen):
+class NcclLinks(_Frozen):
     """GPUs under NCCL. Rings alone are NCCL before 2.4 (2019); from then on it takes the faster of ring and tree."""
 
     within: Literal["nvlink", "pcie"]
@@ -78,7 +78,7 @@ class Nccl(_Frozen):
     algorithms: Literal["ring", "tree", "auto"] = "auto"
 
 
-class AllReduces(_Frozen):
+class AllReduceTimes(_Frozen):
     """All-reduces that were timed: [bytes, microseconds], from the smallest on; lines between them.
 
     Where ranks compute and sum on the same cores: `busy_points` are the same while the ranks compute, and `cpu_points`
@@ -90,7 +90,7 @@ class AllReduces(_Frozen):
     cpu_points: tuple[tuple[float, float], ...] = ()
 
     @model_validator(mode="after")
-    def _rising(self) -> AllReduces:
+    def _rising(self) -> AllReduceTimes:
         for name in ("points", "busy_points", "cpu_points"):
             _check_rising(name, getattr(self, name))
             if len(getattr(self, name)) == 1:
@@ -98,11 +98,11 @@ class AllReduces(_Frozen):
         return self
 
 
-class Measured(AllReduces):
+class MeasuredLinks(AllReduceTimes):
     """Timed on `ranks` ranks. `horovod`: its own, cycles and questions not counted, where they differ from torch's."""
 
     ranks: int = Field(ge=2)
-    horovod: AllReduces | None = None
+    horovod: AllReduceTimes | None = None
 
 
 def _check_rising(name: str, points: tuple[tuple[float, float], ...]) -> None:
@@ -119,7 +119,7 @@ def _check_rising(name: str, points: tuple[tuple[float, float], ...]) -> None:
 
 def _kind_of_links(given: Any) -> str:
     """By what is in it. In brackets, as pydantic's own names of branches are, which `explain` leaves out."""
-    measured = isinstance(given, Measured) or (isinstance(given, dict) and "points" in given)
+    measured = isinstance(given, MeasuredLinks) or (isinstance(given, dict) and "points" in given)
     return "[measured]" if measured else "[nccl]"
 
 
@@ -138,7 +138,7 @@ class Machine(_Frozen):
     nodes: PositiveInt
     ranks_per_node: int = Field(ge=1, le=1024)
     links: Annotated[
-        Annotated[Nccl, Tag("[nccl]")] | Annotated[Measured, Tag("[measured]")], Discriminator(_kind_of_links)
+        Annotated[NcclLinks, Tag("[nccl]")] | Annotated[MeasuredLinks, Tag("[measured]")], Discriminator(_kind_of_links)
     ]
     device: Device | None = None  # None: layers have to be timed or given
     control_us: PositiveFloat  # one small message between processes: Horovod's negotiation goes over these
@@ -160,7 +160,7 @@ class Machine(_Frozen):
     def unshared(self) -> Machine:
         """The same where ranks have cores of their own to send with."""
         links, none = self.links, {"busy_points": (), "cpu_points": ()}
-        if isinstance(links, Measured):
+        if isinstance(links, MeasuredLinks):
             horovod = links.horovod and links.horovod.model_copy(update=none)
             links = links.model_copy(update={**none, "horovod": horovod})
         return self.model_copy(update={"links": links, "contention": 1.0, "cycle_cost_us": 0.0})
@@ -218,7 +218,7 @@ SUMMIT = Machine(
     about="Summit (ORNL): 4608 nodes of 6 V100; 23 GB/s into and out of a node; control messages of 2 µs assumed",
     nodes=4608,
     ranks_per_node=6,
-    links=Nccl(within="nvlink", within_gb_s=50.0, between_gb_s=23.0),
+    links=NcclLinks(within="nvlink", within_gb_s=50.0, between_gb_s=23.0),
     device=V100,
     control_us=2.0,
     jitter=Jitter(fraction=0.01757),  # fitted on one published point: see published.py
@@ -229,7 +229,7 @@ PASCAL = Machine(
     "of 5 µs assumed; NCCL had rings only",
     nodes=128,
     ranks_per_node=4,
-    links=Nccl(within="pcie", within_gb_s=12.0, between_gb_s=3.125, algorithms="ring"),
+    links=NcclLinks(within="pcie", within_gb_s=12.0, between_gb_s=3.125, algorithms="ring"),
     device=P100,
     control_us=5.0,
     jitter=SUMMIT.jitter,
@@ -239,7 +239,7 @@ DGX1 = Machine(
     about="One DGX-1 with 8 V100; NVLink 120 GB/s over all rings assumed",
     nodes=1,
     ranks_per_node=8,
-    links=Nccl(within="nvlink", within_gb_s=120.0, between_gb_s=50.0),
+    links=NcclLinks(within="nvlink", within_gb_s=120.0, between_gb_s=50.0),
     device=V100,
     control_us=2.0,
     jitter=SUMMIT.jitter,
@@ -249,7 +249,7 @@ HERE = Machine(
     about="gloo over loopback on a 2-core machine, torch 2.13, minima: 268 µs, 1.09 GB/s to 16 MB, 0.78 GB/s at 64 MB",
     nodes=1,
     ranks_per_node=2,
-    links=Measured(ranks=2, points=((0, 268.0), (16e6, 268.0 + 16e6 / 1.09e3), (64e6, 268.0 + 64e6 / 0.78e3))),
+    links=MeasuredLinks(ranks=2, points=((0, 268.0), (16e6, 268.0 + 16e6 / 1.09e3), (64e6, 268.0 + 64e6 / 0.78e3))),
     control_us=268.0,
     blocking=True,
 )

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from bigbatch.output.figures import COLOURS, Chart
-from bigbatch.scaling.curve import TERMS, Point
-from bigbatch.scaling.finish import WAYS, Choice, best
 from bigbatch.scaling.phases import Bar, StepPhases
+from bigbatch.scaling.simulation import TERMS, Point
 from bigbatch.scaling.step import Step
+from bigbatch.scaling.training_time import WAYS, Choice, best
 
 _LANES = ("communication", "negotiation", "compute")  # from the bottom
 _ROOM_FOR_SIZE = 0.05  # of the step

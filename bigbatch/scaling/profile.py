@@ -39,7 +39,7 @@ class Profile:
     layers: tuple[Layer, ...]
     update_us: float = 0.0
     source: str = ""
-    after_bytes: int = 0  # summed over ranks once the gradients are: BatchNorm's statistics
+    statistics_bytes: int = 0  # summed over ranks once the gradients are: BatchNorm's statistics
 
     @property
     def backward_us(self) -> float:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bigbatch.scaling import curve, elsewhere
-from bigbatch.scaling.jitter import slowest, slowest_quantile
+from bigbatch.scaling import networks, simulation
+from bigbatch.scaling.jitter import expected_slowdown, slowdown_quantile
 from bigbatch.scaling.machine import DGX1, PASCAL, SUMMIT, Jitter, Machine
 from bigbatch.scaling.profile import Profile
 
@@ -121,7 +121,7 @@ TESTED = (
 
 
 @dataclass(frozen=True)
-class Checked:
+class PublishedComparison:
     """A published point beside the simulated one. `least` and `most`: over library versions (rings, trees, cache)."""
 
     published: Published
@@ -149,7 +149,9 @@ class Checked:
         return "within 5 points" if abs(self.error) <= NEAR else "fails"
 
 
-def check(shapes_of: Callable[[str, int | None], list[elsewhere.Shape]], jitter: Jitter | None = None) -> list[Checked]:
+def check(
+    shapes_of: Callable[[str, int | None], list[networks.Shape]], jitter: Jitter | None = None
+) -> list[PublishedComparison]:
     """Every point, with Summit's jitter or another one. `shapes_of(model, depth)` gives a network's layers."""
     found = []
     for point in (FITTED, *TESTED):
@@ -161,41 +163,44 @@ def check(shapes_of: Callable[[str, int | None], list[elsewhere.Shape]], jitter:
     return found
 
 
-def profile_of(point: Published, shapes: list[elsewhere.Shape]) -> Profile:
+def profile_of(point: Published, shapes: list[networks.Shape]) -> Profile:
     assert point.machine.device is not None
     profile = point.machine.device.profile(point.what, shapes, point.rank_batch)
     return profile.at_speed(point.samples_per_second, point.speed_source)
 
 
-def fit(shapes: list[elsewhere.Shape], kind: str = "exponential") -> float:
+def fit(shapes: list[networks.Shape], kind: str = "exponential") -> float:
     """The jitter that makes the simulator say what was published for the fitted point; bisection.
 
     0 where even without jitter the simulated efficiency is below.
     """
     profile = profile_of(FITTED, shapes)
-    config = curve.configured(FITTED.engine, dict(FITTED.options))
+    config = simulation.configure_engine(FITTED.engine, dict(FITTED.options))
     low, high = 0.0, 0.5
     for _ in range(50):
         middle = (low + high) / 2
         machine = SUMMIT.model_copy(update={"jitter": Jitter.model_validate({"fraction": middle, "kind": kind})})
-        if curve.Setting(profile, FITTED.engine, config, machine).efficiency(FITTED.ranks) > FITTED.efficiency:
+        if (
+            simulation.StepSimulator(profile, FITTED.engine, config, machine).efficiency(FITTED.ranks)
+            > FITTED.efficiency
+        ):
             low = middle
         else:
             high = middle
     return low
 
 
-def _checked(point: Published, machine: Machine, profile: Profile) -> Checked:
+def _checked(point: Published, machine: Machine, profile: Profile) -> PublishedComparison:
     options = dict(point.options)
-    config = curve.configured(point.engine, options)
-    found = curve.Setting(profile, point.engine, config, machine).point(point.ranks)
+    config = simulation.configure_engine(point.engine, options)
+    found = simulation.StepSimulator(profile, point.engine, config, machine).point(point.ranks)
     versions = []
     for links in (_RINGS, _TREES):
         for cache in (_CACHED, _UNCACHED) if point.engine == "horovod" else ({},):
-            config = curve.configured(point.engine, options | cache)
-            setting = curve.Setting(profile, point.engine, config, machine.with_settings(links))
+            config = simulation.configure_engine(point.engine, options | cache)
+            setting = simulation.StepSimulator(profile, point.engine, config, machine.with_settings(links))
             versions.append(setting.efficiency(point.ranks))
-    return Checked(
+    return PublishedComparison(
         published=point,
         fitted=point is FITTED,
         efficiency=found.efficiency,
@@ -207,8 +212,8 @@ def _checked(point: Published, machine: Machine, profile: Profile) -> Checked:
     )
 
 
-def _bound(point: Published, machine: Machine) -> Checked:
+def _bound(point: Published, machine: Machine) -> PublishedComparison:
     """Nothing but the waiting for the slowest rank."""
-    slow, fast = (slowest_quantile(machine.jitter, point.ranks, share) for share in reversed(curve.BAND))
-    efficiency = 1 / slowest(machine.jitter, point.ranks)
-    return Checked(point, False, efficiency, 1 / slow, 1 / fast, efficiency, efficiency, "jitter")
+    slow, fast = (slowdown_quantile(machine.jitter, point.ranks, share) for share in reversed(simulation.BAND))
+    efficiency = 1 / expected_slowdown(machine.jitter, point.ranks)
+    return PublishedComparison(point, False, efficiency, 1 / slow, 1 / fast, efficiency, efficiency, "jitter")

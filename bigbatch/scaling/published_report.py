@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bigbatch.artifacts import atomic
-from bigbatch.scaling.published import Checked
-from bigbatch.scaling.tables import csv_text
+from bigbatch.output.formatting import format_csv
+from bigbatch.scaling.published import PublishedComparison
 
 if TYPE_CHECKING:
     from bigbatch.output.page import Page
@@ -21,7 +21,7 @@ COLUMNS = ("what", "ranks", "published", "simulated", "error", "9 of 10 steps", 
                      "verdict", "source", "assumed")  # fmt: skip
 
 
-def rows(checked: Iterable[Checked]) -> list[list[Any]]:
+def rows(checked: Iterable[PublishedComparison]) -> list[list[Any]]:
     return [
         [
             one.published.what,
@@ -40,7 +40,7 @@ def rows(checked: Iterable[Checked]) -> list[list[Any]]:
     ]
 
 
-def add_to(page: Page, checked: Sequence[Checked]) -> None:
+def add_to(page: Page, checked: Sequence[PublishedComparison]) -> None:
     """The table of published points, and in words where the simulator fails."""
     page.heading("Against what others measured")
     page.text(fitted_words(checked))
@@ -49,7 +49,7 @@ def add_to(page: Page, checked: Sequence[Checked]) -> None:
         page.text(line, kind="warning")
 
 
-def fitted_words(checked: Sequence[Checked]) -> str:
+def fitted_words(checked: Sequence[PublishedComparison]) -> str:
     fitted = next(one for one in checked if one.fitted)
     jitter = fitted.published.machine.jitter
     return (
@@ -59,11 +59,11 @@ def fitted_words(checked: Sequence[Checked]) -> str:
     )
 
 
-def _points(one: Checked) -> str:
+def _points(one: PublishedComparison) -> str:
     return f"{round(100 * one.error, 1) + 0.0:+.1f}"  # no -0.0
 
 
-def failures(checked: Sequence[Checked]) -> list[str]:
+def failures(checked: Sequence[PublishedComparison]) -> list[str]:
     """One sentence for each point that it gets wrong."""
     return [
         f"It fails for {one.published.what} on {one.published.ranks:,} ranks: {one.efficiency:.1%} where "
@@ -73,7 +73,7 @@ def failures(checked: Sequence[Checked]) -> list[str]:
     ]
 
 
-def show(checked: Sequence[Checked]) -> None:
+def show(checked: Sequence[PublishedComparison]) -> None:
     console = Console()
     console.print(fitted_words(checked), highlight=False)
     table = Table(box=None, pad_edge=False)
@@ -94,7 +94,7 @@ def show(checked: Sequence[Checked]) -> None:
         console.print(line, highlight=False)
 
 
-def write(checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
+def write(checked: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
     """published.md and published.csv, with the command, the commit and the date."""
     from bigbatch.artifacts.provenance import collect
 
@@ -114,7 +114,7 @@ def write(checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
         "",
         *(f"{line}\n" for line in failures(checked)),
     ]
-    text = csv_text([dict(zip(COLUMNS, row, strict=True)) for row in table])
+    text = format_csv([dict(zip(COLUMNS, row, strict=True)) for row in table])
     return [
         atomic.write_text(folder / "published.md", "\n".join(lines)),
         atomic.write_text(folder / "published.csv", text),

@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bigbatch.artifacts import atomic
+from bigbatch.output.formatting import format_csv
 from bigbatch.scaling import pictures, published_report
-from bigbatch.scaling.curve import TERMS, Point, Setting, configured
-from bigbatch.scaling.machine import Machine, Nccl
+from bigbatch.scaling.machine import Machine, NcclLinks
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.published import Checked
-from bigbatch.scaling.tables import csv_text
+from bigbatch.scaling.published import PublishedComparison
+from bigbatch.scaling.simulation import TERMS, Point, StepSimulator, configure_engine
 
 if TYPE_CHECKING:
     from bigbatch.output.figures import Chart
@@ -32,7 +32,7 @@ class Simulation:
 
     profile: Profile
     machine: Machine
-    settings: Mapping[str, Setting]  # by engine
+    settings: Mapping[str, StepSimulator]  # by engine
     curves: Mapping[str, Sequence[Point]]
     pictured_ranks: int
     cpu_seconds: float
@@ -91,7 +91,7 @@ def show(found: Simulation) -> None:
         console.print(table)
 
 
-def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
+def write(found: Simulation, checked: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
     """simulate.json, simulate.csv, the pictures of Fig. 8 and a page with all of it."""
     from bigbatch.output.page import Page
 
@@ -104,7 +104,7 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
     worths = [pictures.worth(name, points, found.scale) for name, points in found.curves.items()]
     written = [
         atomic.write_text(folder / "simulate.json", json.dumps(found.to_json(), indent=2)),
-        atomic.write_text(folder / "simulate.csv", csv_text(found.rows())),
+        atomic.write_text(folder / "simulate.csv", format_csv(found.rows())),
         *curve.save(folder / "efficiency"),
     ]
     for name, chart in steps.items():
@@ -119,7 +119,7 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
         for name, points in found.curves.items()
     )  # fmt: skip
     page.charts([(curve, "Weak scaling: the same batch a rank. The band holds nine of ten steps."), *versions])
-    if isinstance(found.machine.links, Nccl):
+    if isinstance(found.machine.links, NcclLinks):
         page.text(_VERSIONS)
     page.heading("One step")
     page.text(
@@ -139,15 +139,15 @@ def write(found: Simulation, checked: Sequence[Checked], folder: Path, command: 
 
 
 def _versions(found: Simulation) -> list[tuple[Chart, str]]:
-    if not isinstance(found.machine.links, Nccl):
+    if not isinstance(found.machine.links, NcclLinks):
         return []
     ranks = [point.ranks for point in next(iter(found.curves.values()))]
     curves = {}
     for name, setting in found.settings.items():
         for label, algorithms, options in _VARIANTS[name]:
             machine = found.machine.with_settings({"links.algorithms": algorithms})
-            config = configured(name, setting.config.model_dump() | options)
-            varied = Setting(found.profile, name, config, machine)
+            config = configure_engine(name, setting.config.model_dump() | options)
+            varied = StepSimulator(found.profile, name, config, machine)
             curves[f"{name}, {label}"] = [(count, varied.efficiency(count)) for count in ranks]
     return [(pictures.versions(curves, found.scale), "The same training with other versions of the libraries.")]
 

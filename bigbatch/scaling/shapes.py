@@ -10,7 +10,7 @@ from typing import Any
 from bigbatch import models, parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.scaling.elsewhere import BYTES_A_NUMBER, Shape
+from bigbatch.scaling.networks import BYTES_A_NUMBER, Shape
 
 
 def of_part(name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int) -> list[Shape]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigbatch.scaling.machine import Machine, Measured
+from bigbatch.scaling.machine import Machine, MeasuredLinks
 from bigbatch.scaling.profile import Layer, Profile
 
 PROFILE = Profile(
@@ -16,8 +16,8 @@ PROFILE = Profile(
 )
 
 
-def links(us_per_megabyte: float = 1000.0) -> Measured:
-    return Measured(ranks=2, points=((0, 100.0), (1e6, 100.0 + us_per_megabyte)))
+def links(us_per_megabyte: float = 1000.0) -> MeasuredLinks:
+    return MeasuredLinks(ranks=2, points=((0, 100.0), (1e6, 100.0 + us_per_megabyte)))
 
 
 def pair(**fields: Any) -> Machine:

@@ -20,7 +20,7 @@ def sent(step: Step) -> list[tuple[float, float]]:
 
 
 def simulate(machine: Any = None, ranks: int = 2, **options: Any) -> Step:
-    return horovod.simulate(PROFILE, Config(**options), machine or pair(), ranks)
+    return horovod.simulate_step(PROFILE, Config(**options), machine or pair(), ranks)
 
 
 def test_every_cycle_sends_what_is_ready():
@@ -74,7 +74,7 @@ def test_gloo_keeps_the_thread_while_it_sends():
 
 def test_a_cycle_may_begin_anywhere():
     # half a cycle later: 500 (c is just ready), 1500, 2500 µs into a backward pass that begins after 1000
-    step = horovod.simulate(PROFILE, Config(), pair(), 2, first_cycle_us=500.0)
+    step = horovod.simulate_step(PROFILE, Config(), pair(), 2, first_cycle_us=500.0)
     assert sent(step) == [(550.0, 1450.0), (1550.0, 2050.0), (2550.0, 2950.0)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from bigbatch import parts
 from bigbatch.artifacts import atomic
 from bigbatch.errors import Notice, Problem, did_you_mean
-from bigbatch.scaling import elsewhere, subject
+from bigbatch.scaling import networks, workload
 from bigbatch.scaling.measured import hosts as machines
 from bigbatch.scaling.measured.cases import Case, Comparison, Subject, Sweep, comparisons, distinct, sweeps
 from bigbatch.scaling.measured.rounds import Plan
@@ -65,7 +65,7 @@ def asked(
     if places and "horovod" in names:
         raise Problem("--hosts starts torchrun, which Horovod does not use: leave horovod out of --engines")
     counts = _ranks(ranks)
-    options = subject.sorted_settings(settings, [name for name in names if name != "local"])
+    options = workload.group_settings(settings, [name for name in names if name != "local"])
     if machine := options.pop("machine"):
         raise Problem(f"machine.{next(iter(machine))} is for a simulation, and this runs here: leave it out")
     what = Subject(model, options.pop("model"), sample_shape, classes, options)
@@ -130,7 +130,7 @@ def _ranks(text: str) -> list[int]:
 
 def _gradient_bytes(what: Subject) -> int:
     """By building the model once, which also finds out whether it can be."""
-    if what.model in elsewhere.SHAPES or what.model.endswith(".csv"):
+    if what.model in networks.NETWORKS or what.model.endswith(".csv"):
         raise Problem(f"'{what.model}' is a table of layers and cannot be run: name a model ('bigbatch list models')")
     from bigbatch.scaling import shapes
 

@@ -26,8 +26,8 @@ from typing import Any, Literal
 from bigbatch.errors import Problem
 from bigbatch.launch import processes
 from bigbatch.scaling import horovod
-from bigbatch.scaling.jitter import harmonic
-from bigbatch.scaling.machine import AllReduces, Jitter, Machine, Measured
+from bigbatch.scaling.jitter import harmonic_number
+from bigbatch.scaling.machine import AllReduceTimes, Jitter, Machine, MeasuredLinks
 from bigbatch.scaling.measured import starts
 from bigbatch.scaling.measured.calibration_program import MODULE, Calibrated, CalibrationTask
 from bigbatch.scaling.measured.cases import Case, Subject
@@ -104,7 +104,7 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
         about=f"calibrated with {alone.model}, batch {alone.rank_batch} a rank: medians of {len(rounds)} rounds",
         nodes=1,
         ranks_per_node=RANKS,
-        links=Measured(
+        links=MeasuredLinks(
             ranks=RANKS,
             points=points,
             busy_points=busy_points,
@@ -118,7 +118,7 @@ def calibration(rounds: Sequence[CalibrationRound], name: str = "measured here")
         copy_gb_s=_copy_gb_s(ranks),
     )
     if horovods:
-        pause_us = horovod.idle_us(horovod.Config(), machine, RANKS)
+        pause_us = horovod.idle_cycle_us(horovod.Config(), machine, RANKS)
         cost_us = pause_us * median(rank.cycles_share for rank in horovods)
         machine = machine.model_copy(update={"cycle_cost_us": cost_us})
     return Calibration(machine, alone, _usual(rank.alone_in_ddp for rank in ranks))
@@ -143,7 +143,7 @@ def _behind(ranks: Sequence[Calibrated]) -> float:
 
 def _jitter(behind: float) -> Jitter:
     """The exponential one whose slowest of two ranks is that much behind (see jitter.py)."""
-    return Jitter(fraction=min(_MOST_JITTER, max(0.0, behind) / (harmonic(RANKS) - 1)))
+    return Jitter(fraction=min(_MOST_JITTER, max(0.0, behind) / (harmonic_number(RANKS) - 1)))
 
 
 def rising(points: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
@@ -196,7 +196,7 @@ def _horovods(
     rounds: Sequence[Sequence[Calibrated]],
     points: Sequence[tuple[float, float]],
     busy_points: Sequence[tuple[float, float]],
-) -> AllReduces | None:
+) -> AllReduceTimes | None:
     """Its latency is its own, as ranks that have just agreed on what to send are awake.
 
     Bytes take no less than torch's, which go the same way and were timed after steps and beside them.
@@ -209,7 +209,7 @@ def _horovods(
     alone = rising([(size, max(own[int(size)], latency_us + us - points[0][1])) for size, us in points])
     torchs_busy_us = [us - busy_points[0][1] for _, us in busy_points] or [0.0] * len(points)
     busy = [(size, max(us, latency_us + more_us)) for (size, us), more_us in zip(alone, torchs_busy_us, strict=True)]
-    return AllReduces(points=alone, busy_points=rising(busy), cpu_points=_cpu_points(ranks, busy))
+    return AllReduceTimes(points=alone, busy_points=rising(busy), cpu_points=_cpu_points(ranks, busy))
 
 
 def _copy_gb_s(ranks: Sequence[Calibrated]) -> float | None:

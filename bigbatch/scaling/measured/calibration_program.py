@@ -26,10 +26,10 @@ from bigbatch.artifacts import atomic
 from bigbatch.engines import Engine, ddp
 from bigbatch.engines.horovod import Horovod
 from bigbatch.run import Run
-from bigbatch.scaling import timing
+from bigbatch.scaling import layer_timing
+from bigbatch.scaling.layer_timing import StepTimes
 from bigbatch.scaling.measured.stepper import Silent, Stepper
 from bigbatch.scaling.measured.unsent import Unsent
-from bigbatch.scaling.timing import Taken
 
 MODULE = "bigbatch.scaling.measured.calibration_program"
 _REPEATS = 20
@@ -93,10 +93,10 @@ def _torchs(task: CalibrationTask, group: Engine) -> Calibrated:
     fitting = [size for size, times in table.items() if median(times) < median(together) / 2]  # over before a step is
     fitting = group.broadcast(fitting)  # ranks send the same
 
-    def profile(stepper: Stepper, steps: list[Taken]) -> dict[str, Any] | None:
+    def profile(stepper: Stepper, steps: list[StepTimes]) -> dict[str, Any] | None:
         if not steps:
             return None
-        return asdict(timing.profile(task.model, task.rank_batch, stepper, steps, "timed on one thread"))
+        return asdict(layer_timing.median_profile(task.model, task.rank_batch, stepper, steps, "timed on one thread"))
 
     return Calibrated(
         rank=group.rank,
@@ -109,17 +109,19 @@ def _torchs(task: CalibrationTask, group: Engine) -> Calibrated:
     )
 
 
-def _steps_in_turn(group: Engine, plain: Stepper, in_ddp: Stepper) -> tuple[list[Taken], list[Taken], list[float]]:
+def _steps_in_turn(
+    group: Engine, plain: Stepper, in_ddp: Stepper
+) -> tuple[list[StepTimes], list[StepTimes], list[float]]:
     """By rank 0 alone, the same in DDP, and by both at once: in turn, so that what disturbs disturbs all of them."""
     alone, alone_in_ddp, together = [], [], []
     for stepper in (plain, in_ddp):  # all ranks: DDP's buckets are agreed on after its first step
-        timing.taken(stepper, 1)
+        layer_timing.time_steps(stepper, 1)
     for _ in range(_REPEATS):
         if group.rank == 0:
-            alone.append(timing.timed_step(plain))
-            alone_in_ddp.append(timing.timed_step(in_ddp))
+            alone.append(layer_timing.time_step(plain))
+            alone_in_ddp.append(layer_timing.time_step(in_ddp))
         _meet()
-        together.append(timing.timed_step(plain).step_us)
+        together.append(layer_timing.time_step(plain).step_us)
         _meet()
     return alone, alone_in_ddp, together
 
@@ -187,7 +189,7 @@ def _others_cpu_us() -> float:
 def _horovods(task: CalibrationTask, group: Engine) -> Calibrated:
     assert isinstance(group, Horovod)
     stepper = Stepper(Run(**task.run), Silent(group.world_size, group.rank))
-    timing.taken(stepper, 1)
+    layer_timing.time_steps(stepper, 1)
     shares = []
     for _ in range(_REPEATS):
         cpu_us, started = _others_cpu_us(), time.perf_counter()

@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from bigbatch.engines.ddp import own_bucket_mb
-from bigbatch.scaling.curve import ENGINES, Setting, configured
 from bigbatch.scaling.measured.calibration import RANKS, Calibration
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.timings import Timing
+from bigbatch.scaling.simulation import ENGINES, StepSimulator, configure_engine
 
 WITHIN = 0.25
 
@@ -53,7 +53,7 @@ def predicted(found: Mapping[Case, Timing], subject: Subject, calibration: Calib
     ]
 
 
-def _predicted(timing: Timing, setting: Setting) -> Predicted:
+def _predicted(timing: Timing, setting: StepSimulator) -> Predicted:
     calibrated_us = setting.step_us(RANKS)
     starts = [one.silent_s for one in timing.rounds if one.silent_s]
     return Predicted(
@@ -65,21 +65,21 @@ def _predicted(timing: Timing, setting: Setting) -> Predicted:
     )
 
 
-def simulation(case: Case, subject: Subject, calibration: Calibration) -> Setting:
+def simulation(case: Case, subject: Subject, calibration: Calibration) -> StepSimulator:
     options = dict(subject.run(case).engine)
-    config = configured(case.engine, simulated_options(case.engine, options, calibration.profile.gradient_bytes))
+    config = configure_engine(case.engine, simulated_options(case.engine, options, calibration.profile.gradient_bytes))
     if case.engine == "horovod":
-        return Setting(calibration.profile, "horovod", config, calibration.machine)
+        return StepSimulator(calibration.profile, "horovod", config, calibration.machine)
     copied = calibration.machine.model_copy(update={"copy_gb_s": None})  # the profile has copies into buckets in it
-    return Setting(calibration.profile_in_ddp, case.engine, config, copied)
+    return StepSimulator(calibration.profile_in_ddp, case.engine, config, copied)
 
 
-def step_us(setting: Setting, silent_s: Sequence[float]) -> float:
+def step_us(setting: StepSimulator, silent_s: Sequence[float]) -> float:
     """The expected step: the mean of steps that compute as long as these, in which nothing was sent."""
     # the other rank, the slower one of both, and Horovod's cycles are in these already
     machine = setting.machine.model_copy(update={"cycle_cost_us": 0.0})
     factors = [1e6 * step_s / setting.profile.compute_us for step_s in silent_s]
-    steps = ENGINES[setting.engine].typical(setting.profile, factors, setting.config, machine, RANKS)
+    steps = ENGINES[setting.engine].simulate_steps(setting.profile, factors, setting.config, machine, RANKS)
     return mean(step.step_us for step in steps)
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bigbatch.scaling.curve import ENGINES
 from bigbatch.scaling.measured import horovods_notes, starts
 from bigbatch.scaling.measured.cases import Case, Subject
 from bigbatch.scaling.measured.rank_program import Task
 from bigbatch.scaling.measured.timings import Round
+from bigbatch.scaling.simulation import ENGINES
 
 
 @dataclass(frozen=True)

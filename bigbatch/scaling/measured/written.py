@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch.artifacts import atomic
+from bigbatch.output.formatting import format_csv
 from bigbatch.output.page import Page
 from bigbatch.scaling import published_report
 from bigbatch.scaling.measured import drawn, shown
 from bigbatch.scaling.measured.measurement import Measurement
 from bigbatch.scaling.measured.predicted import WITHIN
-from bigbatch.scaling.published import Checked
-from bigbatch.scaling.tables import csv_text
+from bigbatch.scaling.published import PublishedComparison
 
 VALIDATION = (
     *("what", "measured ms", "without messages ms", "simulated ms", "error", f"within {WITHIN:.0%}"),
@@ -23,7 +23,7 @@ VALIDATION = (
 )
 
 
-def write(found: Measurement, checked: Sequence[Checked], folder: Path, command: str) -> list[Path]:
+def write(found: Measurement, checked: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
     """measure.json, measure.csv, machine.json where it was calibrated, pictures, and the page as the last."""
     from bigbatch.artifacts.provenance import collect
 
@@ -36,7 +36,7 @@ def write(found: Measurement, checked: Sequence[Checked], folder: Path, command:
     efficiency, phases, sweeps = drawn.efficiency(found, scale), drawn.phases(found, scale), drawn.sweeps(found, scale)
     written = [
         atomic.write_text(folder / "measure.json", json.dumps(measurement_json(found, about), indent=2)),
-        atomic.write_text(folder / "measure.csv", csv_text(rows(found))),
+        atomic.write_text(folder / "measure.csv", format_csv(rows(found))),
         *(path for name, chart in {"phases": phases, **sweeps}.items() for path in chart.save(folder / name)),
     ]
     if efficiency:

@@ -15,7 +15,7 @@ from bigbatch.artifacts import atomic
 from bigbatch.errors import Notice, Problem, did_you_mean
 from bigbatch.launch import processes
 from bigbatch.run import Run
-from bigbatch.scaling import elsewhere, subject
+from bigbatch.scaling import networks, workload
 from bigbatch.scaling.measured import stepper
 from bigbatch.scaling.shapes import built
 from bigbatch.scaling.trace import ranks as started
@@ -42,14 +42,14 @@ def trace(
         raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
     if not 1 <= steps <= MOST_STEPS:
         raise Problem(f"--steps {steps} makes no sense: use 1 to {MOST_STEPS}; a trace holds everything a step does")
-    if not 1 <= rank_batch <= subject.MOST_RANK_BATCH:
+    if not 1 <= rank_batch <= workload.MOST_RANK_BATCH:
         raise Problem(f"--batch {rank_batch} makes no sense: use a number of samples a rank from 1 on")
     atomic.check_folder(out)
-    sample_shape = subject.shape(sample)
-    options = subject.sorted_settings(settings, names)
+    sample_shape = workload.parse_sample_shape(sample)
+    options = workload.group_settings(settings, names)
     if options["machine"]:
         raise Problem(f"machine.{next(iter(options['machine']))} is for a simulation, and this runs here: leave it out")
-    if model in elsewhere.SHAPES or model.endswith(".csv"):
+    if model in networks.NETWORKS or model.endswith(".csv"):
         raise Problem(f"'{model}' is a table of layers and cannot be run: name a model ('bigbatch list models')")
     built(model, options["model"], sample_shape, classes, samples=1)  # says what is wrong with it, if anything is
     runs = {name: _run(name, model, options, ranks, rank_batch, sample_shape, classes) for name in names}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bigbatch.errors import Problem
-from bigbatch.scaling import elsewhere, shapes, timing
-from bigbatch.scaling.elsewhere import Shape
+from bigbatch.scaling import layer_timing, networks, shapes
 from bigbatch.scaling.machine import P100, V100, Device
+from bigbatch.scaling.networks import Shape
 from bigbatch.scaling.profile import read_csv
-from bigbatch.scaling.subject import published_shapes
+from bigbatch.scaling.workload import imagenet_layers
 
 
 def parameters(found: list[Shape]) -> int:
@@ -21,14 +21,14 @@ def multiply_adds(found: list[Shape]) -> float:
 
 
 def test_published_sizes_of_networks_from_elsewhere():
-    assert parameters(elsewhere.vgg16()) == 138_357_544
-    assert multiply_adds(elsewhere.vgg16()) == pytest.approx(15.47, abs=0.01)
-    assert parameters(elsewhere.inception3()) == 23_834_568
-    assert multiply_adds(elsewhere.inception3()) == pytest.approx(5.71, abs=0.01)
+    assert parameters(networks.vgg16()) == 138_357_544
+    assert multiply_adds(networks.vgg16()) == pytest.approx(15.47, abs=0.01)
+    assert parameters(networks.inception3()) == 23_834_568
+    assert multiply_adds(networks.inception3()) == pytest.approx(5.71, abs=0.01)
 
 
 def test_a_model_part_is_counted():
-    found = published_shapes("resnet", 50)
+    found = imagenet_layers("resnet", 50)
     assert parameters(found) == 25_557_032
     assert sum(len(shape.gradient_bytes) for shape in found) == 161
     assert multiply_adds(found) == pytest.approx(4.09, abs=0.01)
@@ -61,13 +61,13 @@ def test_a_roofline_by_hand():
 
 def test_devices_are_as_fast_as_published():
     # NVIDIA: 367 images/s on a V100; TensorFlow: 219 on a P100 at batch 64
-    found = published_shapes("resnet", 50)
+    found = imagenet_layers("resnet", 50)
     assert 128e6 / V100.profile("r", found, 128).compute_us == pytest.approx(367, rel=0.01)
     assert 64e6 / P100.profile("r", found, 64).compute_us == pytest.approx(219, rel=0.01)
 
 
 def test_a_measured_speed_sets_the_sum_and_keeps_the_shares():
-    plain = V100.profile("v", elsewhere.vgg16(), 64)
+    plain = V100.profile("v", networks.vgg16(), 64)
     scaled = plain.at_speed(160.0, "somebody")
     assert scaled.compute_us == pytest.approx(64 / 160 * 1e6)
     assert scaled.layers[0].backward_us / scaled.backward_us == pytest.approx(
@@ -77,7 +77,7 @@ def test_a_measured_speed_sets_the_sum_and_keeps_the_shares():
 
 
 def test_gradients_are_timed_where_they_arrive():
-    profile = timing.measure("mlp", {"hidden": [32, 16]}, (1, 8, 8), 10, rank_batch=16)
+    profile = layer_timing.time_layers("mlp", {"hidden": [32, 16]}, (1, 8, 8), 10, rank_batch=16)
     # backward comes from the head to the first layer; sizes are those of the weights and biases
     assert profile.layers[0].name.startswith("head")
     assert profile.layers[-1].name.startswith("layers.0")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bigbatch import parts
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.scaling import elsewhere
+from bigbatch.scaling import networks
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile, read_csv
 from bigbatch.settings import parse_value
@@ -19,7 +19,7 @@ MOST_RANK_BATCH = 10_000_000
 Profiles = Callable[[int], Profile]
 
 
-def shape(text: str) -> tuple[int, ...]:
+def parse_sample_shape(text: str) -> tuple[int, ...]:
     """`3,224,224`: what a user writes for a sample."""
     try:
         return tuple(int(part) for part in text.split(","))
@@ -29,17 +29,17 @@ def shape(text: str) -> tuple[int, ...]:
 
 def shapes_of(model: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int) -> list[Any]:
     """The layers of a network: a model part, or one known from elsewhere."""
-    if model in elsewhere.SHAPES:
+    if model in networks.NETWORKS:
         if options:
             raise Problem(f"model '{model}' is a fixed table and has no option '{next(iter(options))}': leave it out")
-        return elsewhere.SHAPES[model]()
+        return networks.NETWORKS[model]()
     from bigbatch.scaling import shapes
 
     return shapes.of_part(model, options, sample_shape, classes)
 
 
 @cache
-def published_shapes(model: str, depth: int | None) -> list[Any]:
+def imagenet_layers(model: str, depth: int | None) -> list[Any]:
     """What the published points ask for: ImageNet networks."""
     return shapes_of(model, {} if depth is None else {"depth": depth}, IMAGENET, 1000)
 
@@ -65,22 +65,22 @@ def profiles(
         raise Problem(f"--samples-per-second {samples_per_second} is no speed: use a positive number")
     if model.endswith(".csv"):
         return _at_speed(read_csv(Path(model), rank_batch).at_batch, samples_per_second, rank_batch)
-    if model not in elsewhere.SHAPES and not {".", ":"} & set(model) and model not in parts.names("models"):
-        known = [*parts.names("models"), *elsewhere.SHAPES]
+    if model not in networks.NETWORKS and not {".", ":"} & set(model) and model not in parts.names("models"):
+        known = [*parts.names("models"), *networks.NETWORKS]
         raise Problem(
             f"no model called '{model}'{did_you_mean(model, known)} 'bigbatch list models' shows all; "
-            f"{' and '.join(elsewhere.SHAPES)} are known too, and a .csv of layers will do"
+            f"{' and '.join(networks.NETWORKS)} are known too, and a .csv of layers will do"
         )
     if machine.device is not None:
         device, shapes = machine.device, shapes_of(model, options, sample_shape, classes)
         label = " ".join([model, *(f"{name}={value}" for name, value in options.items())])
         return _at_speed(lambda batch: device.profile(label, shapes, batch), samples_per_second, rank_batch)
-    if model in elsewhere.SHAPES:
+    if model in networks.NETWORKS:
         raise Problem(f"machine '{machine.name}' has no device and '{model}' cannot be timed here: name a model part")
-    from bigbatch.scaling.timing import measure
+    from bigbatch.scaling.layer_timing import time_layers
 
     return _at_speed(
-        measure(model, options, sample_shape, classes, rank_batch).at_batch, samples_per_second, rank_batch
+        time_layers(model, options, sample_shape, classes, rank_batch).at_batch, samples_per_second, rank_batch
     )
 
 
@@ -96,7 +96,7 @@ def _at_speed(plain: Profiles, samples_per_second: float | None, rank_batch: int
     return scaled
 
 
-def sorted_settings(settings: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, Any]]:
+def group_settings(settings: Iterable[str], engines: Iterable[str]) -> dict[str, dict[str, Any]]:
     """`machine.jitter.fraction=0.02`, `horovod.cycle_ms=5`, `model.depth=101` by what they are for."""
     owners = ("model", "machine", *engines)
     found: dict[str, dict[str, Any]] = {owner: {} for owner in owners}

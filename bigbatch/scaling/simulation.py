@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain
 from bigbatch.scaling import ddp, horovod
-from bigbatch.scaling.jitter import slowest, slowest_in_turn, slowest_quantile
+from bigbatch.scaling.jitter import expected_slowdown, representative_slowdowns, slowdown_quantile
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.step import Step
@@ -52,7 +52,7 @@ class Point:
         return most if self.worth_us[most] > 0 else "nothing"
 
 
-def configured(engine: str, options: dict[str, Any]) -> BaseModel:
+def configure_engine(engine: str, options: dict[str, Any]) -> BaseModel:
     """The options of an engine as its Config."""
     if engine not in ENGINES:
         raise Problem(f"no simulated engine called '{engine}'{did_you_mean(engine, ENGINES)} Use ddp or horovod")
@@ -64,7 +64,7 @@ def configured(engine: str, options: dict[str, Any]) -> BaseModel:
 
 
 @dataclass(frozen=True)
-class Setting:
+class StepSimulator:
     """Everything but the number of ranks."""
 
     profile: Profile
@@ -74,8 +74,8 @@ class Setting:
 
     def one_step(self, ranks: int) -> Step:
         """The expected step as a picture: what ran when."""
-        profile = self._slowed(slowest(self.machine.jitter, ranks), ranks, self.machine)
-        return ENGINES[self.engine].simulate(profile, self.config, self.machine, ranks)
+        profile = self._slowed(expected_slowdown(self.machine.jitter, ranks), ranks, self.machine)
+        return ENGINES[self.engine].simulate_step(profile, self.config, self.machine, ranks)
 
     def step_us(self, ranks: int, *, share: float | None = None, free: Collection[str] = ()) -> float:
         """The expected step; with `share`, what this share of steps stays below; with `free`, terms at no cost."""
@@ -109,10 +109,12 @@ class Setting:
         factors: tuple[float, ...] = (1.0,)
         if "jitter" not in free:
             jitter = self.machine.jitter
-            factors = slowest_in_turn(jitter, ranks) if share is None else (slowest_quantile(jitter, ranks, share),)
+            factors = (
+                representative_slowdowns(jitter, ranks) if share is None else (slowdown_quantile(jitter, ranks, share),)
+            )
         machine = self.machine.unshared() if "sharing" in free else self.machine
         profile = self._slowed(1.0, ranks, machine)
-        return ENGINES[self.engine].typical(profile, factors, self.config, machine, ranks, free=free)
+        return ENGINES[self.engine].simulate_steps(profile, factors, self.config, machine, ranks, free=free)
 
     def _slowed(self, factor: float, ranks: int, machine: Machine) -> Profile:
         return self.profile.slowed(factor * (machine.contention if ranks > 1 else 1.0))
@@ -144,5 +146,5 @@ def curve(
     profile: Profile, engines: dict[str, BaseModel], machine: Machine, ranks: Sequence[int]
 ) -> dict[str, list[Point]]:
     """For each engine a point for each number of ranks."""
-    settings = {name: Setting(profile, name, config, machine) for name, config in engines.items()}
+    settings = {name: StepSimulator(profile, name, config, machine) for name, config in engines.items()}
     return {name: [setting.point(count) for count in ranks] for name, setting in settings.items()}

@@ -118,4 +118,4 @@ def _block_e(conv: Conv, name: str, inputs: int) -> int:
     return one + three + double + conv(f"{name}.pool", inputs, 192, 1, 1, 8)
 
 
-SHAPES: dict[str, Callable[[], list[Shape]]] = {"vgg16": vgg16, "inception3": inception3}
+NETWORKS: dict[str, Callable[[], list[Shape]]] = {"vgg16": vgg16, "inception3": inception3}

@@ -18,9 +18,9 @@ from typing import Literal
 from pydantic import BaseModel
 
 from bigbatch.errors import Problem
-from bigbatch.scaling.curve import Setting
 from bigbatch.scaling.machine import Machine
-from bigbatch.scaling.subject import Profiles
+from bigbatch.scaling.simulation import StepSimulator
+from bigbatch.scaling.workload import Profiles
 
 Way = Literal["best", "divided", "filled"]
 WAYS: tuple[Way, ...] = ("best", "divided", "filled")
@@ -122,7 +122,7 @@ class Planner:
         profile = self.profiles(math.ceil(share / passes))
         silent_us = (passes - 1) * (profile.forward_us + profile.backward_us)
         profile = replace(profile, forward_us=profile.forward_us + silent_us)
-        return Setting(profile, self.engine, self.config, self.machine).step_us(ranks)
+        return StepSimulator(profile, self.engine, self.config, self.machine).step_us(ranks)
 
 
 def best(choices: Sequence[Choice]) -> Choice:

@@ -9,14 +9,14 @@ import pytest
 from hand import PROFILE, links, pair
 
 from bigbatch.scaling import ddp, horovod
-from bigbatch.scaling.cores import Cores
-from bigbatch.scaling.curve import Setting, configured
-from bigbatch.scaling.machine import AllReduces, Jitter, Measured
+from bigbatch.scaling.machine import AllReduceTimes, Jitter, MeasuredLinks
 from bigbatch.scaling.profile import Layer
+from bigbatch.scaling.shared_cores import SharedCores
+from bigbatch.scaling.simulation import StepSimulator, configure_engine
 
 
 def test_a_message_takes_its_cpu_time_from_computing():
-    cores = Cores(PROFILE)
+    cores = SharedCores(PROFILE)
     # alone 400 µs, beside computing 800, in which computing loses 200: it runs at 3/4
     assert cores.send(500.0, 400.0, 800.0, 200.0) == 1300
     assert cores.when(500.0) == 500
@@ -26,7 +26,7 @@ def test_a_message_takes_its_cpu_time_from_computing():
 
 
 def test_a_message_is_as_fast_as_alone_once_computing_is_over():
-    cores = Cores(PROFILE)
+    cores = SharedCores(PROFILE)
     # 400 µs of computing are left at 1700; at 3/4 they take 533.3, in which two thirds of the message move
     end_us = cores.send(1700.0, 400.0, 800.0, 200.0)
     assert end_us == pytest.approx(1700 + 1600 / 3 + 400 / 3)
@@ -34,34 +34,34 @@ def test_a_message_is_as_fast_as_alone_once_computing_is_over():
 
 
 def test_computing_never_stands_still():
-    cores = Cores(PROFILE)
+    cores = SharedCores(PROFILE)
     assert cores.send(0.0, 100.0, 100.0, 300.0) == 100
     assert cores.when(5.0) == pytest.approx(100)
 
 
 def test_nothing_is_taken_where_nothing_is_shared():
-    cores = Cores(PROFILE)
+    cores = SharedCores(PROFILE)
     assert cores.send(500.0, 400.0, 400.0, 0.0) == 900
     assert cores.stretched() is PROFILE
 
 
-def shared_links(**fields: Any) -> Measured:
+def shared_links(**fields: Any) -> MeasuredLinks:
     """As `links`, where an all-reduce takes half of its time in CPU time from a rank that computes."""
-    return Measured(ranks=2, points=links().points, cpu_points=((0, 50.0), (1e6, 550.0)), **fields)
+    return MeasuredLinks(ranks=2, points=links().points, cpu_points=((0, 50.0), (1e6, 550.0)), **fields)
 
 
 def test_ddp_on_shared_cores():
     # one bucket of c (800 kB: 900 µs) beside backward; the rest (700 kB: 800 µs) after it
     config = ddp.Config(bucket_mb=0.76, first_bucket_mb=0.76)
-    plain = ddp.simulate(PROFILE, config, pair(), 2)
-    shared = ddp.simulate(PROFILE, config, pair(links=shared_links()), 2)
+    plain = ddp.simulate_step(PROFILE, config, pair(), 2)
+    shared = ddp.simulate_step(PROFILE, config, pair(links=shared_links()), 2)
     assert plain.step_us == pytest.approx(1000 + 2100 + 800 + 200)
     assert shared.step_us == pytest.approx(plain.step_us + 450)  # half of 900
 
 
 def test_ddp_copies_every_gradient_into_its_bucket():
     # 1.5 MB at 2 GB/s are 750 µs of the backward pass; one bucket of 1.5 MB goes at the end
-    step = ddp.simulate(PROFILE, ddp.Config(first_bucket_mb=25.0), pair(copy_gb_s=2.0), 2)
+    step = ddp.simulate_step(PROFILE, ddp.Config(first_bucket_mb=25.0), pair(copy_gb_s=2.0), 2)
     assert step.step_us == pytest.approx(1000 + 2100 + 750 + 1600 + 200)
     assert [layer.backward_us for layer in step.profile.layers] == [900, 900, 1050]
 
@@ -69,40 +69,44 @@ def test_ddp_copies_every_gradient_into_its_bucket():
 def test_horovod_copies_what_it_fuses_to_and_fro():
     # a cycle of 10 ms finds all three tensors: 1.5 MB, 750 µs to the buffer and 750 back, on half of a core
     config = horovod.Config(cycle_ms=10.0)
-    plain, copied = (horovod.simulate(PROFILE, config, pair(**how), 2) for how in ({}, {"copy_gb_s": 2.0}))
+    plain, copied = (horovod.simulate_step(PROFILE, config, pair(**how), 2) for how in ({}, {"copy_gb_s": 2.0}))
     assert len(copied.sent) == 1
     assert copied.step_us == pytest.approx(plain.step_us + 3000)
     alone = horovod.Config(cycle_ms=10.0, fusion_mb=0.0)  # each from where it is
-    assert horovod.simulate(PROFILE, alone, pair(copy_gb_s=2.0), 2) == horovod.simulate(PROFILE, alone, pair(), 2)
+    assert horovod.simulate_step(PROFILE, alone, pair(copy_gb_s=2.0), 2) == horovod.simulate_step(
+        PROFILE, alone, pair(), 2
+    )
 
 
 def test_horovod_sends_at_its_own_speed():
-    own = AllReduces(points=((0, 100.0), (1e6, 2100.0)))
-    slower = Measured(ranks=2, points=links().points, horovod=own)
+    own = AllReduceTimes(points=((0, 100.0), (1e6, 2100.0)))
+    slower = MeasuredLinks(ranks=2, points=links().points, horovod=own)
     config = horovod.Config(cycle_ms=10.0)
-    plain, slow = (horovod.simulate(PROFILE, config, pair(links=how), 2) for how in (links(), slower))
+    plain, slow = (horovod.simulate_step(PROFILE, config, pair(links=how), 2) for how in (links(), slower))
     assert slow.step_us == pytest.approx(plain.step_us + 1500)  # a microsecond a kilobyte more
-    assert ddp.simulate(PROFILE, ddp.Config(), pair(links=slower), 2).sent == (
-        ddp.simulate(PROFILE, ddp.Config(), pair(), 2).sent
+    assert ddp.simulate_step(PROFILE, ddp.Config(), pair(links=slower), 2).sent == (
+        ddp.simulate_step(PROFILE, ddp.Config(), pair(), 2).sent
     )
 
 
 def test_horovods_messages_take_their_own_cpu_time_from_computing():
     # c (800 kB) goes from 1050 to 1950, all of it beside computing, and takes 80 µs. b (400 kB) goes from 2050 on, when
     # 130 µs of computing are left, and takes 40 of its 500: computing runs at .92
-    taken = AllReduces(points=links().points, cpu_points=((0, 0.0), (1e6, 100.0)))
-    own, torchs = Measured(ranks=2, points=links().points, horovod=taken), shared_links()
+    taken = AllReduceTimes(points=links().points, cpu_points=((0, 0.0), (1e6, 100.0)))
+    own, torchs = MeasuredLinks(ranks=2, points=links().points, horovod=taken), shared_links()
     config = horovod.Config(fusion_mb=0.0)
-    assert horovod.simulate(PROFILE, config, pair(links=own), 2).profile.backward_us == pytest.approx(2050 + 130 / 0.92)
-    assert horovod.simulate(PROFILE, config, pair(links=torchs), 2).profile.backward_us > 2100 + 400
+    assert horovod.simulate_step(PROFILE, config, pair(links=own), 2).profile.backward_us == pytest.approx(
+        2050 + 130 / 0.92
+    )
+    assert horovod.simulate_step(PROFILE, config, pair(links=torchs), 2).profile.backward_us > 2100 + 400
     # copies of what is fused are CPU time too. At 1300 b and c are ready, 1.2 MB: 600 µs to the buffer, 600 back, which
     # take 2400; the message 1300. Computing has 750 left at 1350 and runs at 1 - 1200 / 3700
-    copied = horovod.simulate(PROFILE, horovod.Config(cycle_ms=1.3), pair(copy_gb_s=2.0), 2)
+    copied = horovod.simulate_step(PROFILE, horovod.Config(cycle_ms=1.3), pair(copy_gb_s=2.0), 2)
     assert copied.profile.backward_us == pytest.approx(1350 + 750 / (1 - 1200 / 3700))
 
 
 def test_contention_slows_computing_of_several_ranks_only():
-    setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(contention=1.5))
+    setting = StepSimulator(PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(contention=1.5))
     assert setting.step_us(1) == PROFILE.compute_us
     assert setting.step_us(2) == pytest.approx(1.5 * PROFILE.compute_us + 1600)  # one bucket of 1.5 MB at the end
 
@@ -110,7 +114,7 @@ def test_contention_slows_computing_of_several_ranks_only():
 @pytest.mark.parametrize("engine", ["ddp", "horovod"])
 def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engine):
     machine = pair(links=shared_links(), contention=1.5, cycle_cost_us=100.0, blocking=True)
-    setting = Setting(PROFILE, engine, configured(engine, {}), machine)
+    setting = StepSimulator(PROFILE, engine, configure_engine(engine, {}), machine)
     point, step = setting.point(2), setting.one_step(2)
     assert step.compute_us > 1.5 * PROFILE.compute_us
     assert point.exposed_us < point.step_us - 1.5 * PROFILE.compute_us
@@ -124,7 +128,9 @@ def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engin
 
 def test_what_sharing_cores_takes_is_a_term_of_its_own():
     # one bucket after the backward pass: 1.6 ms; computing takes half as long again
-    setting = Setting(PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(links=shared_links(), contention=1.5))
+    setting = StepSimulator(
+        PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(links=shared_links(), contention=1.5)
+    )
     point = setting.point(2)
     assert point.worth_us["sharing"] == pytest.approx(0.5 * PROFILE.compute_us)
     assert point.bends == "sharing"
@@ -132,9 +138,9 @@ def test_what_sharing_cores_takes_is_a_term_of_its_own():
 
 
 def test_busy_points_hold_beside_computing_only():
-    shared = Measured(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
+    shared = MeasuredLinks(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
     config = ddp.Config(bucket_mb=0.76, first_bucket_mb=0.76)
-    first, last = ddp.simulate(PROFILE, config, pair(links=shared), 2).sent
+    first, last = ddp.simulate_step(PROFILE, config, pair(links=shared), 2).sent
     # 1800 µs from 500 on, of which 1600 are beside computing: the last ninth of it goes at twice that speed
     assert first.end_us - first.start_us == pytest.approx(1600 + 100)
     assert last.end_us - last.start_us == pytest.approx(100 + 0.7 * 1000)
@@ -144,10 +150,10 @@ def test_steps_fall_into_step_with_long_cycles():
     """A step of 3.4 ms and more ends with a cycle's message: with cycles of 10 ms one begins every 10."""
     config = horovod.Config(cycle_ms=10.0)
     machine = pair(blocking=True)
-    assert Setting(PROFILE, "horovod", config, machine).step_us(2) == pytest.approx(10_000)
+    assert StepSimulator(PROFILE, "horovod", config, machine).step_us(2) == pytest.approx(10_000)
     # a little jitter does not get them out of it
     jittery = machine.model_copy(update={"jitter": Jitter(fraction=0.1)})
-    assert Setting(PROFILE, "horovod", config, jittery).step_us(2) == pytest.approx(10_000)
+    assert StepSimulator(PROFILE, "horovod", config, jittery).step_us(2) == pytest.approx(10_000)
 
 
 def test_steps_follow_each_other_as_they_fall():
@@ -157,10 +163,10 @@ def test_steps_follow_each_other_as_they_fall():
     # 3.1 ms to the gradient, times 1 and 1.5; .05 to agree, 1.6 to send; .2 to update, times 1 and 1.5
     # begins at 0: cycle 5, ends 6.85. Ready at 11.5: cycle 15, ends 16.95. Ready at 20.05: cycle 25, ends 26.85
     # ready at 31.5: cycle 35, ends 36.95: and so on, 9.9 and 10.1 in turn
-    steps = horovod.typical(whole, (1.0, 1.5), config, machine, 2)
+    steps = horovod.simulate_steps(whole, (1.0, 1.5), config, machine, 2)
     assert [step.step_us for step in steps] == pytest.approx([9900, 10_100] * 4)
     # 1.2 times: ready at 10.57, cycle 15, ends 16.89, so that the next one is ready at 19.99, just in time for 20
-    steps = horovod.typical(whole, (1.0, 1.2), config, machine, 2)
+    steps = horovod.simulate_steps(whole, (1.0, 1.2), config, machine, 2)
     assert [step.step_us for step in steps] == pytest.approx([4960, 10_040] * 4)
 
 
@@ -169,7 +175,7 @@ def test_a_step_with_a_longer_forward_pass_meets_the_same_cycles():
     config, machine = horovod.Config(cycle_ms=9.0), pair(blocking=True)
     # ends at 9 + 1.65 + .2·factor; the next one, twice as long, is ready 6.2 ms later, before 18
     first, second = (
-        horovod.simulate(PROFILE.slowed(factor), config, machine, 2, first_cycle_us=start_us)
+        horovod.simulate_step(PROFILE.slowed(factor), config, machine, 2, first_cycle_us=start_us)
         for factor, start_us in ((1.0, 9000.0), (2.0, 18_000.0 - 10_850.0))
     )
     assert first.step_us == pytest.approx(10_850)
@@ -181,7 +187,7 @@ def test_cycles_take_from_computing_as_often_as_they_come():
     """100 µs each: a tenth of every cycle of 1 ms, a hundredth of every one of 10 ms."""
     machine = pair(cycle_cost_us=100.0)
     often, seldom = (
-        horovod.simulate(PROFILE, horovod.Config(cycle_ms=cycle_ms), machine, 2) for cycle_ms in (1.0, 10.0)
+        horovod.simulate_step(PROFILE, horovod.Config(cycle_ms=cycle_ms), machine, 2) for cycle_ms in (1.0, 10.0)
     )
     assert often.profile.compute_us == pytest.approx(PROFILE.compute_us / 0.9)
     assert seldom.profile.compute_us == pytest.approx(PROFILE.compute_us / 0.99)
@@ -189,10 +195,10 @@ def test_cycles_take_from_computing_as_often_as_they_come():
 
 def test_statistics_are_summed_after_the_gradients():
     """50 kB: 150 µs of their own for DDP; Horovod waits for its next cycle and agrees on them first."""
-    normalised = replace(PROFILE, after_bytes=50_000)
+    normalised = replace(PROFILE, statistics_bytes=50_000)
     config = ddp.Config(first_bucket_mb=25.0)
-    plain, more = (ddp.simulate(profile, config, pair(), 2).step_us for profile in (PROFILE, normalised))
+    plain, more = (ddp.simulate_step(profile, config, pair(), 2).step_us for profile in (PROFILE, normalised))
     assert more == pytest.approx(plain + 150)
     # gradients: a cycle at 3 ms, 50 µs, 1.5 MB: over at 4650; statistics with the next cycle, at 6 ms
-    step = horovod.simulate(normalised, horovod.Config(cycle_ms=3.0), pair(), 2)
+    step = horovod.simulate_step(normalised, horovod.Config(cycle_ms=3.0), pair(), 2)
     assert [one.end_us for one in step.sent] == pytest.approx([4650, 6000 + 50 + 150])

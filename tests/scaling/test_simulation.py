@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 from hand import PROFILE, pair
 
-from bigbatch.scaling.curve import ENGINES, Setting, configured, counts, curve
 from bigbatch.scaling.machine import SUMMIT, V100
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.subject import published_shapes
+from bigbatch.scaling.simulation import ENGINES, StepSimulator, configure_engine, counts, curve
+from bigbatch.scaling.workload import imagenet_layers
 
 
 @pytest.fixture(scope="module")
 def resnet() -> Profile:
-    return V100.profile("resnet", published_shapes("resnet", 50), 64)
+    return V100.profile("resnet", imagenet_layers("resnet", 50), 64)
 
 
-def setting(profile: Profile, engine: str, machine: object = SUMMIT, **options: object) -> Setting:
-    return Setting(profile, engine, configured(engine, options), machine)  # type: ignore[arg-type]
+def setting(profile: Profile, engine: str, machine: object = SUMMIT, **options: object) -> StepSimulator:
+    return StepSimulator(profile, engine, configure_engine(engine, options), machine)  # type: ignore[arg-type]
 
 
 def test_a_point_by_hand():
@@ -93,5 +93,5 @@ def test_counts_are_whole_nodes_from_1_to_the_end():
 
 
 def test_a_curve_has_a_point_for_each_number_of_ranks():
-    found = curve(PROFILE, {"ddp": configured("ddp", {})}, pair(), [1, 2, 4])
+    found = curve(PROFILE, {"ddp": configure_engine("ddp", {})}, pair(), [1, 2, 4])
     assert [point.ranks for point in found["ddp"]] == [1, 2, 4]

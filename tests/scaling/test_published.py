@@ -9,18 +9,18 @@ import pytest
 
 from bigbatch.scaling import published, published_report
 from bigbatch.scaling.machine import SHIPPED, SUMMIT, Jitter
-from bigbatch.scaling.subject import published_shapes
+from bigbatch.scaling.workload import imagenet_layers
 
 RESULTS = Path(__file__).parents[2] / "results" / "scaling"
 
 
 @pytest.fixture(scope="module")
-def checked() -> list[published.Checked]:
-    return published.check(published_shapes)
+def checked() -> list[published.PublishedComparison]:
+    return published.check(imagenet_layers)
 
 
 def test_the_shipped_jitter_is_the_one_that_the_fit_gives():
-    assert published.fit(published_shapes("resnet", 50)) == pytest.approx(SUMMIT.jitter.fraction, rel=0.01)
+    assert published.fit(imagenet_layers("resnet", 50)) == pytest.approx(SUMMIT.jitter.fraction, rel=0.01)
     assert {machine.jitter for name, machine in SHIPPED.items() if name != "here"} == {SUMMIT.jitter}
 
 
@@ -50,5 +50,5 @@ def test_failures_are_said_in_words(checked):
     assert len(lines) == len(wrong)
     assert all(one.published.what in line for one, line in zip(wrong, lines, strict=True))
     # a jitter that makes everything too slow has to be told on every point that it does not bound
-    bad = published.check(published_shapes, Jitter(fraction=0.2))
+    bad = published.check(imagenet_layers, Jitter(fraction=0.2))
     assert all(one.verdict == "fails" for one in bad if not one.fitted and one.published.ranks > 100)

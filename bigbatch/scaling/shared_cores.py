@@ -1,8 +1,8 @@
 """Computing and sending on the same cores: what an all-reduce takes from the backward pass that it runs beside.
 
 A GPU sends while it computes and both keep their speed. Where ranks sum through their own cores (gloo), an all-reduce
-takes CPU time from the computation (`AllReduces.cpu_points`), and takes longer itself while that goes on
-(`AllReduces.busy_points`).
+takes CPU time from the computation (`AllReduceTimes.cpu_points`), and takes longer itself while that goes on
+(`AllReduceTimes.busy_points`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SLOWEST = 0.05  # computing never stands still: the system gives it its turns
 
 
 @dataclass
-class Cores:
+class SharedCores:
     """The backward pass of one rank as time goes by. Sends come in the order of time, one after the other."""
 
     profile: Profile

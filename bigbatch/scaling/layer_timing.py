@@ -17,7 +17,7 @@ REPEATS = 7
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepTimes:
     """One step without communication, in microseconds from its start."""
 
     forward_us: float
@@ -25,7 +25,7 @@ class Taken:
     step_us: float
 
 
-def measure(
+def time_layers(
     name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, rank_batch: int
 ) -> Profile:
     """One thread, one process, a training step with momentum; the median of some after a few that warm up."""
@@ -40,18 +40,18 @@ def measure(
             shapes: dict[str, Any] = {"sample_shape": sample_shape, "classes": classes}
             run = run_of({"name": name, **options}, {"name": "local"}, ranks=1, rank_batch=rank_batch, **shapes)
             stepper = Stepper(run, Silent(ranks=1))
-            steps = taken(stepper, REPEATS)
+            steps = time_steps(stepper, REPEATS)
     finally:
         torch.set_num_threads(threads)
-    return profile(name, rank_batch, stepper, steps, f"timed here on one thread, median of {REPEATS}")
+    return median_profile(name, rank_batch, stepper, steps, f"timed here on one thread, median of {REPEATS}")
 
 
-def taken(stepper: Stepper, repeats: int) -> list[Taken]:
+def time_steps(stepper: Stepper, repeats: int) -> list[StepTimes]:
     """Steps after some that warm up."""
-    return [timed_step(stepper) for _ in range(WARMUP + repeats)][WARMUP:]
+    return [time_step(stepper) for _ in range(WARMUP + repeats)][WARMUP:]
 
 
-def timed_step(stepper: Stepper) -> Taken:
+def time_step(stepper: Stepper) -> StepTimes:
     """One step with hooks on its passes."""
     forward: list[float] = []
     arrived: list[tuple[str, float]] = []
@@ -69,10 +69,10 @@ def timed_step(stepper: Stepper) -> Taken:
         for hook in hooks:
             hook.remove()
     ready = tuple((label, 1e6 * (moment - started)) for label, moment in arrived)
-    return Taken(1e6 * (forward[-1] - started), ready, step_us)
+    return StepTimes(1e6 * (forward[-1] - started), ready, step_us)
 
 
-def profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[Taken], source: str) -> Profile:
+def median_profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[StepTimes], source: str) -> Profile:
     """The median step as a whole: medians of single layers would add up to a step that nobody took."""
     sizes = {label: one.numel() * one.element_size() for label, one in stepper.model.named_parameters()}
     usual = sorted(steps, key=lambda step: step.step_us)[len(steps) // 2]
@@ -87,7 +87,7 @@ def profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[Taken]
         layers=tuple(layers),
         update_us=usual.step_us - now_us,
         source=source,
-        after_bytes=_statistics_bytes(stepper),
+        statistics_bytes=_statistics_bytes(stepper),
     )
 
 

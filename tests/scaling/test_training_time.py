@@ -9,11 +9,11 @@ import pytest
 from hand import pair
 
 from bigbatch.errors import Problem
-from bigbatch.scaling import finish
+from bigbatch.scaling import training_time
 from bigbatch.scaling.ddp import Config
-from bigbatch.scaling.finish import Noise, Planner, best, noise
 from bigbatch.scaling.finish_report import words_for
 from bigbatch.scaling.profile import Layer, Profile
+from bigbatch.scaling.training_time import Noise, Planner, best, noise
 
 
 def profiles(rank_batch: int) -> Profile:
@@ -34,7 +34,7 @@ def planner(**fields: Any) -> Planner:
     return Planner(**(about | fields))
 
 
-def choice(ways: list[finish.Choice], way: str) -> finish.Choice:
+def choice(ways: list[training_time.Choice], way: str) -> training_time.Choice:
     return next(one for one in ways if one.way == way)
 
 

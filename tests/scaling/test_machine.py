@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bigbatch.errors import Problem
-from bigbatch.scaling.machine import SHIPPED, SUMMIT, AllReduces, find
+from bigbatch.scaling.machine import SHIPPED, SUMMIT, AllReduceTimes, find
 
 TOML = """
 name = "lab"
@@ -106,13 +106,13 @@ def test_a_long_table_is_not_repeated_beside_what_is_wrong_with_it(tmp_path):
 
 def test_an_all_reduce_may_take_no_cpu_time_but_none_of_the_other_times_is_nothing():
     points = ((0, 100.0), (1000, 200.0))
-    assert AllReduces(points=points, cpu_points=((0, 0.0), (1000, 0.0))).cpu_points[0] == (0, 0)
+    assert AllReduceTimes(points=points, cpu_points=((0, 0.0), (1000, 0.0))).cpu_points[0] == (0, 0)
     with pytest.raises(ValueError, match="a message takes time"):
-        AllReduces(points=points, busy_points=((0, 0.0), (1000, 1.0)))
+        AllReduceTimes(points=points, busy_points=((0, 0.0), (1000, 1.0)))
     with pytest.raises(ValueError, match="sort cpu_points by size"):
-        AllReduces(points=points, cpu_points=((0, 2.0), (1000, 1.0)))
+        AllReduceTimes(points=points, cpu_points=((0, 2.0), (1000, 1.0)))
     with pytest.raises(ValueError, match="one of cpu_points makes no line"):
-        AllReduces(points=points, cpu_points=((0, 2.0),))
+        AllReduceTimes(points=points, cpu_points=((0, 2.0),))
 
 
 @pytest.mark.parametrize(
