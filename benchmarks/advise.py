@@ -2,7 +2,7 @@
 
     python benchmarks/advise.py [--recipe digits] [--loss 0.1] [--seeds 3]
 
-Advises the recipe, then trains it from the start at a ladder of batches with rates that follow √B, until the running
+Advises the recipe, then trains it from the start at a ladder of batches with lrs that follow √B, until the running
 mean of the loss is below --loss, in CPU seconds of one thread. Prints the advised batch's time over the best one's, and
 for comparison that of the recipe's own batch and of the largest in the ladder, which is what a finder of "what fits"
 would take.
@@ -28,12 +28,12 @@ _MEMORY_SAMPLES = 1024  # of the running mean, the same at every batch
 def seconds_to(loss: float, recipe: str, batch: int, seed: int) -> float | None:
     """CPU seconds until the running mean of the loss is below `loss`; None where that never happens."""
     learner = RunLearner(load_run(recipe, [f"seed={seed}"]), None, None)
-    rate = scaled(learner.baseline.rate, batch / learner.baseline.global_batch, "sqrt")
+    lr = scaled(learner.baseline.lr, batch / learner.baseline.global_batch, "sqrt")
     keep = max(0.0, 1 - batch / _MEMORY_SAMPLES)
     mean, spent = None, 0.0
     while learner.epochs < _MOST_EPOCHS:
         started = time.process_time()
-        now = learner.step(batch, rate)
+        now = learner.step(batch, lr)
         spent += time.process_time() - started
         mean = now if mean is None else keep * mean + (1 - keep) * now
         if mean < loss and learner.samples >= _MEMORY_SAMPLES:

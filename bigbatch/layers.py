@@ -1,6 +1,6 @@
-"""What counts as a layer, and which tensors are exempt from layer-wise rates.
+"""What counts as a layer, and which tensors are exempt from layer-wise learning rates.
 
-A layer is one parameter tensor. Biases and the scales of norms are so small and so differently shaped that a rate
+A layer is one parameter tensor. Biases and the scales of norms are so small and so differently shaped that a lr
 made of their norm means little; which tensors are exempt is a rule of its own, independent of weight decay.
 """
 

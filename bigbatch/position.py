@@ -19,8 +19,8 @@ class Progress:
 class Position:
     """What schedules, batch sizes and probes may know of time.
 
-    The rate of a step holds for its whole batch, so schedules read `epochs` at the middle of the batch: linear
-    ramps are then exact in the mean, and neither the first nor the last step has a rate of zero.
+    The learning rate of a step holds for its whole batch, so schedules read `epochs` at the middle of the batch: linear
+    ramps are then exact in the mean, and neither the first nor the last step has a learning rate of zero.
     """
 
     epochs: float  # epochs of training data seen, a fraction within the epoch

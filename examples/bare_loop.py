@@ -3,7 +3,7 @@
     python examples/bare_loop.py
 
 Nothing of bigbatch but an optimizer, a schedule and a selector; each could be taken alone. Handwritten digits of
-8 x 8 pixels (scikit-learn's, nothing is downloaded), a few seconds on a CPU. The rate was tuned at a batch of 32.
+8 x 8 pixels (scikit-learn's, nothing is downloaded), a few seconds on a CPU. The lr was tuned at a batch of 32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bigbatch.schedules import Baseline, Schedule, as_torch, legw, polynomial
 from bigbatch.selectors import kept_loss, skip_zero_rows, small_loss
 
 GLOBAL_BATCH = 256
-BASELINE = Baseline(rate=0.2, global_batch=32, warmup_epochs=0.25)
+BASELINE = Baseline(lr=0.2, global_batch=32, warmup_epochs=0.25)
 
 
 def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
@@ -44,7 +44,7 @@ def main(epochs: int = 20) -> float:
     torch.manual_seed(0)
     (inputs, targets), (test_inputs, test_targets) = digits()
     model = network()
-    optimizer = LARS(model.parameters(), lr=BASELINE.rate, trust_coefficient=0.1, weight_decay=1e-4)
+    optimizer = LARS(model.parameters(), lr=BASELINE.lr, trust_coefficient=0.1, weight_decay=1e-4)
     scheduler = as_torch(
         Schedule(legw, BASELINE, polynomial()),
         optimizer,
@@ -60,7 +60,7 @@ def main(epochs: int = 20) -> float:
                 kept_loss(losses, small_loss(losses, discard=0.3)).backward()
             optimizer.step()
             scheduler.step()
-        print(f"epoch {epoch + 1:2}  rate {scheduler.get_last_lr()[0]:6.3f}  loss {losses.mean().item():.3f}")
+        print(f"epoch {epoch + 1:2}  learning rate {scheduler.get_last_lr()[0]:6.3f}  loss {losses.mean().item():.3f}")
     with torch.no_grad():
         accuracy = (model(test_inputs).argmax(1) == test_targets).float().mean().item()
     print(f"test accuracy {accuracy:.1%}")

@@ -43,7 +43,7 @@ class LargeBatch(lightning.LightningModule):
         self.log("test_accuracy", (self.model(inputs).argmax(1) == targets).float().mean())
 
     def configure_optimizers(self) -> dict[str, object]:
-        optimizer = LARS(self.parameters(), lr=BASELINE.rate, trust_coefficient=0.1, weight_decay=1e-4)
+        optimizer = LARS(self.parameters(), lr=BASELINE.lr, trust_coefficient=0.1, weight_decay=1e-4)
         scheduler = as_torch(Schedule(legw, BASELINE, polynomial()), optimizer, **self.plan)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 

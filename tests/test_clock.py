@@ -31,7 +31,7 @@ def test_steps_have_a_length_in_epochs(batches):
     assert clock.spent(Progress(step=8), 256)
 
 
-def test_rates_are_read_at_the_middle_of_a_batch(batches):
+def test_lrs_are_read_at_the_middle_of_a_batch(batches):
     clock = Clock(small_run(epochs=2), batches)
     position = clock.position(Progress(epoch=1, offset=256), 256, 256)
     assert position.epochs == pytest.approx(1 + 384 / SAMPLES)

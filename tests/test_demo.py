@@ -18,7 +18,7 @@ from bigbatch import demo, schedules
 from bigbatch.artifacts.folder import Folder
 from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
 from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
-from bigbatch.demo.tuning import INITS, RATES, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
+from bigbatch.demo.tuning import INITS, LRS, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
 from bigbatch.recipes import legw_digits
 
 TESTS = Path(__file__).parent
@@ -38,9 +38,9 @@ def measured(**accuracies):
     }
 
 
-def test_every_rate_follows_from_the_baseline():
+def test_every_lr_follows_from_the_baseline():
     assert [(station.global_batch, station.run.epochs) for station in BY_NAME.values()] == [(16, 30)] + 4 * [(512, 30)]
-    peaks = {name: station.peak_rate for name, station in BY_NAME.items()}
+    peaks = {name: station.peak_lr for name, station in BY_NAME.items()}
     assert peaks[BASELINE] == peaks[UNSCALED] == pytest.approx(0.05)
     assert peaks[LINEAR] == pytest.approx(32 * 0.05)
     assert peaks[LEGW] == pytest.approx(sqrt(32) * 0.05)
@@ -48,19 +48,19 @@ def test_every_rate_follows_from_the_baseline():
 
 def test_the_unscaled_training_differs_in_the_batch_alone():
     small, large = (schedules.curve(BY_NAME[name].run, 30, 500) for name in (BASELINE, UNSCALED))
-    assert [point.rate for point in small] == pytest.approx([point.rate for point in large])
+    assert [point.lr for point in small] == pytest.approx([point.lr for point in large])
     fields = [BY_NAME[name].run.model_dump(exclude={"global_batch", "schedule"}) for name in (BASELINE, UNSCALED)]
     assert fields[0] == fields[1]
 
 
 def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_training_set():
     tried = list(candidates())
-    assert [candidate.value for candidate in tried] == [*INITS, *RATES, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
+    assert [candidate.value for candidate in tried] == [*INITS, *LRS, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
     for candidate in tried:
         assert candidate.run.dataset.name == "held_out"
         assert candidate.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
     assert legw_digits.INIT in INITS
-    assert legw_digits.RATE in RATES
+    assert legw_digits.LR in LRS
     assert legw_digits.WARMUP_EPOCHS in WARMUP_EPOCHS
     assert legw_digits.TRUST_COEFFICIENT in TRUST_COEFFICIENTS
 
@@ -71,7 +71,7 @@ def test_the_highest_mean_is_chosen_and_of_equal_ones_the_larger_value():
     judged = [(candidate, [mean - 0.1, mean + 0.1]) for candidate, mean in zip(tried, means, strict=True)]
     assert chosen(judged) == {
         "initial weights": INITS[0],
-        "rate": RATES[2],
+        "learning rate": LRS[2],
         "warm-up epochs": WARMUP_EPOCHS[0],
         "trust coefficient of LARS": TRUST_COEFFICIENTS[1],
     }

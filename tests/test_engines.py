@@ -40,7 +40,7 @@ def furthest(a, b):
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """Layer-wise rates need the norm of whole layers, wherever their parts are."""
+    """Layer-wise learning rates need the norm of whole layers, wherever their parts are."""
     runs_dir = tmp_path_factory.mktemp("alone")
     run = small_run(model=NET, dtype="float64", global_batch=300, optimizer={"name": "lars", "lr": 0.4})
     train(run, runs_dir=runs_dir)

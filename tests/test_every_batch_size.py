@@ -14,7 +14,7 @@ TOTAL_EPOCHS = 6
 # options by which each one changes within the training; a new file is asked for its own here
 OPTIONS = {
     "constant": {"global_batch": 96},
-    "steps": {"stages": [{"from_epoch": 0, "global_batch": 32, "rate": 0.01}, {"from_epoch": 1, "global_batch": 256}]},
+    "steps": {"stages": [{"from_epoch": 0, "global_batch": 32, "lr": 0.01}, {"from_epoch": 1, "global_batch": 256}]},
     "increase": {"start": 32, "maximum": 256, "decay": {"kind": "multi_step", "at_epochs": [2, 4]}},
     "noise_scale": {"start": 64, "minimum": 32, "maximum": 512},
 }
@@ -51,14 +51,14 @@ def test_a_batch_depends_on_position_and_history_alone(name):
 
 @pytest.mark.parametrize("schedule", ["constant", {"name": "legw", "baseline_batch": 64, "warmup_epochs": 0.5}])
 @pytest.mark.parametrize("name", parts.names("batch_sizes"))
-def test_the_rate_that_goes_with_it_is_finite_and_positive(name, schedule):
+def test_the_lr_that_goes_with_it_is_finite_and_positive(name, schedule):
     run = SimpleNamespace(
         optimizer=SimpleNamespace(lr=0.1),
         schedule=parts.configure("schedules", schedule),
         global_batch=config_of(name),
     )
     points = schedules.curve(run, TOTAL_EPOCHS, points=60)
-    assert all(isfinite(point.rate) and point.rate > 0 and point.global_batch > 0 for point in points)
+    assert all(isfinite(point.lr) and point.lr > 0 and point.global_batch > 0 for point in points)
 
 
 @pytest.mark.parametrize("name", parts.names("batch_sizes"))

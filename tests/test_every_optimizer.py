@@ -75,7 +75,7 @@ def test_describes_itself_in_one_sentence(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rate_and_weight_decay_are_options_that_reach_every_group(name):
+def test_lr_and_weight_decay_are_options_that_reach_every_group(name):
     config = parts.configure("optim", {"name": name, "lr": 0.25, "weight_decay": 0.125})
     optimizer = optim.build(config, list(network().named_parameters()))
     assert isinstance(optimizer, torch.optim.Optimizer)

@@ -44,8 +44,8 @@ def one_process(tmp_path_factory):
 def test_all_probes_together_leave_the_training_as_it_was_to_the_bit(one_process):
     without, probed = one_process
     assert same_bits(final_weights(without), final_weights(probed))
-    keys = ("step", "train_loss", "rate")
-    losses = [[[row[key] for key in keys] for row in folder.metrics() if "rate" in row] for folder in one_process]
+    keys = ("step", "train_loss", "lr")
+    losses = [[[row[key] for key in keys] for row in folder.metrics() if "lr" in row] for folder in one_process]
     assert losses[0] == losses[1]
 
 

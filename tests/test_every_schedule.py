@@ -30,35 +30,35 @@ def run_of(name: str, global_batch: int) -> SimpleNamespace:
     )
 
 
-def rates(name: str, global_batch: int) -> list[float]:
+def lrs(name: str, global_batch: int) -> list[float]:
     """Over all of a training, each in the middle of its batch."""
     run, starts = run_of(name, global_batch), range(0, TOTAL_EPOCHS * SAMPLES, global_batch)
     middles = [(start + global_batch / 2) / SAMPLES for start in starts]
-    return [schedules.rate(Position(epochs, TOTAL_EPOCHS, global_batch), run) for epochs in middles]
+    return [schedules.lr(Position(epochs, TOTAL_EPOCHS, global_batch), run) for epochs in middles]
 
 
 @pytest.mark.parametrize("name", parts.names("schedules"))
-def test_rates_are_finite_and_positive_over_the_whole_training(name):
+def test_lrs_are_finite_and_positive_over_the_whole_training(name):
     for global_batch in (8, 50, 500):  # below and above the baseline
-        assert all(isfinite(rate) and rate > 0 for rate in rates(name, global_batch))
+        assert all(isfinite(lr) and lr > 0 for lr in lrs(name, global_batch))
 
 
 @pytest.mark.parametrize("name", parts.names("schedules"))
-def test_a_rate_depends_on_the_position_alone(name):
+def test_an_lr_depends_on_the_position_alone(name):
     run = run_of(name, 50)
     positions = [Position(epochs / 4, TOTAL_EPOCHS, 50) for epochs in range(4 * TOTAL_EPOCHS)]
-    forward = [schedules.rate(position, run) for position in positions]
-    backward = [schedules.rate(position, run) for position in reversed(positions)]
+    forward = [schedules.lr(position, run) for position in positions]
+    backward = [schedules.lr(position, run) for position in reversed(positions)]
     assert forward == backward[::-1]
 
 
 @pytest.mark.parametrize("name", parts.names("schedules"))
-def test_the_rate_is_proportional_to_the_optimizers(name):
+def test_the_lr_is_proportional_to_the_optimizers(name):
     run, doubled = run_of(name, 500), run_of(name, 500)
     doubled.optimizer.lr = 0.2
     for epochs in (0.1, 3.0, 5.9):
         position = Position(epochs, TOTAL_EPOCHS, 500)
-        assert schedules.rate(position, doubled) == pytest.approx(2 * schedules.rate(position, run))
+        assert schedules.lr(position, doubled) == pytest.approx(2 * schedules.lr(position, run))
 
 
 @pytest.mark.parametrize("name", parts.names("schedules"))

@@ -21,4 +21,4 @@ def test_one_epoch_does_not_diverge(tmp_path, global_batch, loss_at_most):
     summary = train(first_epoch, runs_dir=tmp_path)
     assert folder.status == "done"
     assert summary["diverged_at_step"] is None
-    assert [row["train_loss"] for row in folder.metrics() if "rate" in row][-1] < loss_at_most
+    assert [row["train_loss"] for row in folder.metrics() if "lr" in row][-1] < loss_at_most

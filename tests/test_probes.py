@@ -83,10 +83,10 @@ def test_the_batch_follows_the_noise_and_a_resume_does_not_disturb_it(tmp_path):
         train(run, runs_dir=tmp_path)
     stopped_and_resumed = trained(run, tmp_path)
     whole = trained(run, tmp_path / "whole")
-    batches = [row["global_batch"] for row in whole.metrics() if "rate" in row]
+    batches = [row["global_batch"] for row in whole.metrics() if "lr" in row]
     assert batches[:22] == [64] * 22
     assert max(batches) > 64  # it grew
-    assert [row["global_batch"] for row in stopped_and_resumed.metrics() if "rate" in row] == batches
+    assert [row["global_batch"] for row in stopped_and_resumed.metrics() if "lr" in row] == batches
     assert same_bits(final_weights(stopped_and_resumed), final_weights(whole))
 
 
@@ -173,7 +173,7 @@ def test_a_gradient_that_is_not_finite_is_a_sentence_in_the_row_and_the_run_goes
     row = folder.metrics()[0]
     for name in ("ratio", "noise_scale", "lipschitz", "sharpness"):
         assert row[name] == {
-            "problem": "the gradient is not finite: probe an earlier checkpoint, or train with a lower rate"
+            "problem": "the gradient is not finite: probe an earlier checkpoint, or train with a lower learning rate"
         }
     assert "the loss is not finite beside this step" in row["stride"]["problem"]
 

@@ -34,7 +34,7 @@ def test_two_ranks_train_the_same_network_as_one_process(tmp_path):
     assert all(torch.allclose(a[name].double(), b[name].double(), atol=1e-10) for name in a)
     assert ranks.summary()["ranks"] == 2
     assert ranks.summary()["test_accuracy"] == alone.summary()["test_accuracy"]
-    losses = [[row["train_loss"] for row in folder.metrics() if "rate" in row] for folder in (ranks, alone)]
+    losses = [[row["train_loss"] for row in folder.metrics() if "lr" in row] for folder in (ranks, alone)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-10)
 
 

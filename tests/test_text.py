@@ -57,9 +57,9 @@ def test_perplexity_falls(tmp_path, text):
 
 
 def test_state_is_carried_as_in_one_long_sequence(tmp_path, text):
-    """The losses of an epoch at a rate of almost nothing are those of whole streams read at once."""
+    """The losses of an epoch at a learning rate of almost nothing are those of whole streams read at once."""
     run = text_run(optimizer={"name": "sgd", "lr": 1e-300}, epochs=1, micro_batch=4)
-    rows = [row for row in trained(run, tmp_path, text).metrics() if "rate" in row]
+    rows = [row for row in trained(run, tmp_path, text).metrics() if "lr" in row]
     dataset = datasets.load(run.dataset, text)
     rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
     model = models.build(run.model, dataset).double()
@@ -134,7 +134,7 @@ def test_the_ptb_lstm_learns_at_both_ends_of_legw(tmp_path, global_batch, steps,
     run = run.with_settings(["schedule.warmup_epochs=0.001"])  # so few steps are less than an epoch
     folder = Folder(tmp_path / run.folder_name)
     summary = train(run, runs_dir=tmp_path)
-    losses = [row["train_loss"] for row in folder.metrics() if "rate" in row]
+    losses = [row["train_loss"] for row in folder.metrics() if "lr" in row]
     assert folder.status == "done"
     assert losses[-1] < losses[0] - fall
     assert summary["test_perplexity"] < 10_000

@@ -13,7 +13,7 @@ from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch import trackers
 from bigbatch.artifacts.folder import Folder
-from bigbatch.artifacts.metrics import scalars
+from bigbatch.artifacts.metrics import read_rows, scalars
 from bigbatch.errors import Notice, Problem
 from bigbatch.trackers._follow import Following, follow
 from bigbatch.training.loop import train
@@ -31,23 +31,39 @@ def events(folder: Path) -> dict[str, list[tuple[int, float]]]:
     return dict(found)
 
 
+TAGS = {
+    "train_loss": "train/loss",
+    "train_accuracy": "train/accuracy",
+    "lr": "train/lr",
+    "test_loss": "test/loss",
+    "test_accuracy": "test/accuracy",
+}
+
+
 def truth(folder: Path) -> dict[str, list[tuple[int, float]]]:
     found = defaultdict(list)
     for row in Folder(folder).metrics():
         for name, value in scalars(row).items():
             if name != "step" and (not found[name] or found[name][-1][0] < row["step"]):  # a test repeats its step's
                 found[name].append((row["step"], pytest.approx(value, rel=1e-6)))  # events are float32
-    return dict(found)
+    return {TAGS.get(name, name): points for name, points in found.items()}
 
 
 def test_scalars_are_the_numbers_wherever_they_are_nested():
-    row = {"rate": 0.1, "kept": 3, "diverged": True, "train_loss": None, "text": "x", "inf": float("inf")}
+    row = {"lr": 0.1, "kept": 3, "diverged": True, "train_loss": None, "text": "x", "inf": float("inf")}
     assert scalars(row | {"probe": {"mean": 2, "layers": [1, 2], "deep": {"x": 1.5}}}) == {
-        "rate": 0.1,
+        "lr": 0.1,
         "kept": 3.0,
         "probe/mean": 2.0,
         "probe/deep/x": 1.5,
     }
+
+
+def test_the_rate_of_older_metrics_files_is_read_as_lr(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "rate": 0.1, "kept": 3}\n{"step": 2, "lr": 0.2}\n')
+    rows = list(read_rows(tmp_path / "metrics.jsonl"))
+    assert rows == [{"step": 1, "lr": 0.1, "kept": 3}, {"step": 2, "lr": 0.2}]
+    assert list(rows[0]) == ["step", "lr", "kept"]
 
 
 def test_tensorboard_reads_what_the_metrics_say_and_the_training_is_the_same_to_the_bit(tmp_path):
@@ -199,7 +215,7 @@ def test_the_mirror_learns_how_the_run_ended(tmp_path, own_trackers):
     files = tmp_path / run.folder_name / "trackers" / name
     assert (files / "status").read_text() == "diverged"
     assert (4, "train_loss") not in mirrored_rows(files.parent.parent, name)  # it was not finite
-    assert (4, "rate") in mirrored_rows(files.parent.parent, name)
+    assert (4, "lr") in mirrored_rows(files.parent.parent, name)
 
 
 def test_what_is_not_installed_is_said_before_anything_is_made(tmp_path, own_trackers):

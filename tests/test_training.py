@@ -36,7 +36,7 @@ def test_a_run_leaves_its_files(tmp_path):
     assert {"train_loss", "seconds", "samples_per_second", "peak_rss_mb"} <= summary.keys()
     rows = folder.metrics()
     assert all({"epoch", "samples", "step"} <= row.keys() for row in rows)
-    steps = [row for row in rows if "rate" in row]
+    steps = [row for row in rows if "lr" in row]
     assert [row["step"] for row in steps] == list(range(1, 13))  # 1437 / 256: six a epoch
     assert sum(row["global_batch"] for row in steps) == 2 * 1437 == summary["samples"]
     tests = [row for row in rows if "test_accuracy" in row]
@@ -53,7 +53,7 @@ def test_a_finished_run_is_not_run_again_unless_asked(tmp_path):
     assert (folder.path / "summary.json").stat().st_mtime_ns == before
     trained(small_run(), tmp_path, fresh=True)
     assert (folder.path / "summary.json").stat().st_mtime_ns > before
-    assert len([row for row in folder.metrics() if "rate" in row]) == 12
+    assert len([row for row in folder.metrics() if "lr" in row]) == 12
 
 
 @pytest.mark.parametrize("model", ["cnn", NET], ids=["cnn", "dropout and BatchNorm"])
@@ -100,7 +100,7 @@ def test_a_signal_writes_a_checkpoint_and_ends_with_a_code_of_its_own(tmp_path, 
     assert f"'bigbatch resume {folder.path}' continues it" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert folder.status == "stopped"
-    assert len([row for row in folder.metrics() if "rate" in row]) == 9  # the step that was under way is the last
+    assert len([row for row in folder.metrics() if "lr" in row]) == 9  # the step that was under way is the last
     bigbatch("train", write_run(run, tmp_path), "--runs-dir", tmp_path)  # train goes on as well as resume
     _, whole = trained(run, tmp_path / "whole")
     assert same_bits(final_weights(folder), final_weights(whole))
@@ -181,9 +181,9 @@ def test_a_filter_decides_what_is_trained_on(tmp_path):
 
 
 def test_a_batch_that_changes_on_the_way(tmp_path):
-    stages = [{"from_epoch": 0, "global_batch": 64, "rate": 0.01}, {"from_epoch": 1, "global_batch": 512, "rate": 0.05}]
+    stages = [{"from_epoch": 0, "global_batch": 64, "lr": 0.01}, {"from_epoch": 1, "global_batch": 512, "lr": 0.05}]
     _, folder = trained(small_run(global_batch={"name": "steps", "stages": stages}), tmp_path)
-    steps = [(row["global_batch"], row["rate"]) for row in folder.metrics() if "rate" in row]
+    steps = [(row["global_batch"], row["lr"]) for row in folder.metrics() if "lr" in row]
     assert steps[:23] == [(64, 0.01)] * 22 + [(1437 - 22 * 64, 0.01)]
     assert steps[23:] == [(512, 0.05), (512, 0.05), (1437 - 1024, 0.05)]
 

@@ -61,7 +61,7 @@ def advise(
 
     `loss(outputs, targets)` gives the mean over samples or one loss a sample; `data` is (inputs, targets), a Dataset,
     or an iterable of such pairs. `optimizer` is a name of `bigbatch list optim`, a dict of its options, or a class of
-    torch's; `lr` the rate tuned for `batch`. `epochs`, the length of the training, turns factors into steps and hours.
+    torch's; `lr` the lr tuned for `batch`. `epochs`, the length of the training, turns factors into steps and hours.
     `steps` of the copy's short training, `batches` to time and `seconds` for all of it are chosen where not given.
     """
     if not hasattr(model, "named_parameters"):

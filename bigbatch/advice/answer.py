@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigbatch.advice import rates
+from bigbatch.advice import learning_rates
 from bigbatch.advice.decide import LEVEL, Grade, Known, graded, rounded
 from bigbatch.advice.learner import Learner
 from bigbatch.advice.measure import Measured
@@ -120,7 +120,7 @@ def answered(learner: Learner, found: Measured, records: Records) -> Advice:
         data_cap=learner.data_cap,
         limited_by=limited_by,
         now=learner.now,
-        schedule=rates.at(batch, learner.baseline, layers, weight_decay, total_epochs),
+        schedule=learning_rates.at(batch, learner.baseline, layers, weight_decay, total_epochs),
         expected=known.expected(batch, learner.total_samples),
         goodput=[known.goodput(size) for size in _curve(known, batch, timed)],
         step_times={
@@ -218,7 +218,7 @@ def _about(learner: Learner, found: Measured) -> dict[str, Any]:
         "steps_trained_here": found.steps_trained,
         "epochs": learner.epochs,
         "warmup_epochs": learner.warmup_epochs,
-        "rate": learner.rate(),
+        "lr": learner.lr(),
         "level": LEVEL,
         "lipschitz_radius": radii[-1] if radii else None,
         "seconds": found.seconds,

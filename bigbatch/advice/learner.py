@@ -58,8 +58,8 @@ class Learner:
     def warm(self) -> bool:
         return self.epochs >= self.warmup_epochs
 
-    def rate(self) -> float:
-        """The rate of the next step at the present batch."""
+    def lr(self) -> float:
+        """The learning rate of the next step at the present batch."""
         raise NotImplementedError
 
     def elsewhere(self, number: int) -> None:
@@ -76,16 +76,16 @@ class Learner:
     def _go_to(self, place: Any) -> None:
         raise NotImplementedError
 
-    def step(self, batch: int, rate: float | None = None) -> float:
+    def step(self, batch: int, lr: float | None = None) -> float:
         """Learn from the next batch of this size; gives its loss."""
-        wanted = self.rate() if rate is None else rate
+        wanted = self.lr() if lr is None else lr
         for group in self.optimizer.param_groups:
             group["lr"] = wanted
         self.optimizer.zero_grad(set_to_none=True)
         loss, closure = self._differentiate(batch)
         if not math.isfinite(loss):
             raise Problem(
-                f"the loss was not finite at step {self.steps + 1} with rate {wanted:g}: give a lower rate, "
+                f"the loss was not finite at step {self.steps + 1} with lr {wanted:g}: give a lower learning rate, "
                 f"or check the model and its data"
             )
         if closure:
@@ -158,8 +158,8 @@ class ModuleLearner(Learner):
         self.now = batch
         self.piece = batch if batchnorm.layers(own) else None
         self.optimizer = _optimizer(optimizer, lr, own)
-        self._rate = float(self.optimizer.param_groups[0]["lr"])
-        self.baseline = Baseline(self._rate, batch, warmup_epochs)
+        self._lr = float(self.optimizer.param_groups[0]["lr"])
+        self.baseline = Baseline(self._lr, batch, warmup_epochs)
         self.warmup_epochs = warmup_epochs
         self.total_samples = None if epochs is None else epochs * self.samples_per_epoch
         self._epoch = self._offset = 0
@@ -169,9 +169,9 @@ class ModuleLearner(Learner):
     def counts_cpu_seconds(self) -> bool:
         return super().counts_cpu_seconds and self._in_memory
 
-    def rate(self) -> float:
+    def lr(self) -> float:
         ramp = (self.samples + self.now / 2) / self.samples_per_epoch
-        return self._rate if ramp >= self.warmup_epochs else self._rate * ramp / self.warmup_epochs
+        return self._lr if ramp >= self.warmup_epochs else self._lr * ramp / self.warmup_epochs
 
     def elsewhere(self, number: int) -> None:
         self._epoch, self._offset = self._epoch + 1 + number, 0
@@ -221,13 +221,13 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _optimizer(optimizer: Any, lr: float | None, model: nn.Module) -> Optimizer:
     """By a name or dict of options as in a run, or by a callable over parameters, like torch.optim.AdamW."""
-    rate = {} if lr is None else {"lr": lr}
+    options = {} if lr is None else {"lr": lr}
     if isinstance(optimizer, str | dict | parts.Config):
         about = {"name": optimizer} if isinstance(optimizer, str) else optimizer
-        config = parts.configure("optim", about | rate if isinstance(about, dict) else about)
+        config = parts.configure("optim", about | options if isinstance(about, dict) else about)
         made = optim.build(config, list(model.named_parameters()))
     elif callable(optimizer):
-        made = partial(optimizer, **rate)(model.parameters())
+        made = partial(optimizer, **options)(model.parameters())
     else:
         raise Problem(f"optimizer {optimizer!r} is neither a name nor a class: give one, like 'momentum' or AdamW")
     if getattr(made, "needs_closure", False):

@@ -166,7 +166,7 @@ class _Watched:
     def watched_step(self) -> None:
         """With the curvature before it and its stride."""
         learner = self.learner
-        place = {"step": learner.steps + 1, "epochs": learner.epochs, "rate": learner.rate()}
+        place = {"step": learner.steps + 1, "epochs": learner.epochs, "lr": learner.lr()}
         try:
             curved = lipschitz(learner.model, learner.subject.loss, *self._fixed, exact=False)
             self.curvatures.append({**place, "finite": curved["finite"], "radius": curved["radius"]})

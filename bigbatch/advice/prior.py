@@ -6,15 +6,16 @@ from typing import Any
 
 
 def preferred_batch() -> dict[str, Any]:
-    """Gahlot et al. 2020, section IV. Figs. 4 and 5 (preferred batch against rate) are pictures without numbers in the
+    """Gahlot et al. 2020, section IV. Figs. 4 and 5 (preferred batch against lr) are pictures without numbers in the
     text, which gives their range and shape; section IV-B gives accuracies at a few batches."""
     return {
         "source": "Gahlot, Yin, Shankar 2020, Figs. 4 and 5",
         "setting": "ResNet-18 to ResNet-152 on CIFAR-10, SGD, 50 epochs",
         "batches": [16, 20480],
         "says": (
-            "at each rate the accuracy rises with the batch up to a preferred one and falls beyond it, slowly for "
-            "small networks and at once for large ones; the peaks lie together at low rates, apart at high ones"
+            "at each learning rate the accuracy rises with the batch up to a preferred one and falls beyond it, "
+            "slowly for small networks and at once for large ones; the peaks lie together at low learning rates, "
+            "apart at high ones"
         ),
         "series": [
             {"name": "network-filtered", "batches": [64, 128, 256, 6272], "accuracies": [81.8, 82.7, 83.2, 77.5]},

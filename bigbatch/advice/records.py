@@ -33,10 +33,10 @@ def records_of(folder: Folder | None) -> Records:
             found.noises.append({**place, **scale})
         if _answered(row, "stride"):
             kept = {key: row["stride"][key] for key in ("stride", "normalised")}
-            found.strides.append({**place, "rate": row["rate"], **kept, "loss": row["train_loss"]})
+            found.strides.append({**place, "lr": row["lr"], **kept, "loss": row["train_loss"]})
         if _answered(row, "lipschitz"):
             kept = {key: row["lipschitz"][key] for key in ("finite", "radius")}
-            found.curvatures.append({**place, "rate": row["rate"], **kept})
+            found.curvatures.append({**place, "lr": row["lr"], **kept})
     return found
 
 

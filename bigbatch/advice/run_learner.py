@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from bigbatch import engines, schedules
-from bigbatch.advice import rates
+from bigbatch.advice import learning_rates
 from bigbatch.advice.learner import Learner
 from bigbatch.artifacts.folder import Folder
 from bigbatch.engines import fit_run
@@ -52,8 +52,8 @@ class RunLearner(Learner):
         self._has_batchnorm = bool(batchnorm.layers(self.model))
         self.piece = self._micro_batch(self.now) if self._has_batchnorm else None
         self.micro_batch = self._micro_batch(self.now)
-        self.baseline = rates.baseline_of(self.run, self.now)
-        self.warmup_epochs = rates.warmup_epochs(self.run, self.now)
+        self.baseline = learning_rates.baseline_of(self.run, self.now)
+        self.warmup_epochs = learning_rates.warmup_epochs(self.run, self.now)
         self.total_epochs = self.standing.clock.total_epochs(self.now)
         self.total_samples = self.total_epochs * self.samples_per_epoch
         self.notes += self._notes()
@@ -63,10 +63,10 @@ class RunLearner(Learner):
         waits_for_files = self.standing.batches.dataset.train.lazy
         return super().counts_cpu_seconds and not waits_for_files
 
-    def rate(self) -> float:
+    def lr(self) -> float:
         epochs = min((self.samples + self.now / 2) / self.samples_per_epoch, self.total_epochs)
         position = Position(epochs, self.total_epochs, self.now, self.steps, self.samples)
-        return float(schedules.rate(position, self.run))
+        return float(schedules.lr(position, self.run))
 
     def elsewhere(self, number: int) -> None:
         offset = number * self.now if self._text and number * self.now < self.samples_per_epoch // 2 else 0

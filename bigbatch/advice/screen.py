@@ -37,7 +37,7 @@ def show(advice: Advice) -> None:
     for row in words.expectations(advice):
         expected.add_row(*row)
     console.print(expected)
-    rules = _table(f"rate at {advice.batch:,}", "rate", "warm-up")
+    rules = _table(f"learning rate at {advice.batch:,}", "lr", "warm-up")
     for rule in words.rules(advice):
         rules.add_row(*rule)
     console.print(rules)

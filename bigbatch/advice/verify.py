@@ -1,4 +1,4 @@
-"""Is twice the batch worse? Branches from one point at B and 2B, scaled rates, equal samples, several orders."""
+"""Is twice the batch worse? Branches from one point at B and 2B, scaled lrs, equal samples, several orders."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _JUDGED_ON = 2048  # samples
 def verified(
     learner: Learner, batch: int, noise_scale: float, seconds_per_sample: float, seconds: float, say: Say
 ) -> dict[str, Any]:
-    """Losses after equal samples at B and 2B, whose rates follow √B from the present one, on the same samples."""
+    """Losses after equal samples at B and 2B, whose lrs follow √B from the present one, on the same samples."""
     smaller = min(batch, learner.data_cap // 2)
     if smaller < 1:
         raise Problem("--verify compares two batches, but there is one sample: give more data, or leave it out")
     larger = 2 * smaller
-    rate = learner.rate()
-    if rate == 0:
-        raise Problem(f"--verify would learn nothing, as the rate of {learner.of} is 0 here: ask about its recipe")
-    rates = {size: scaled(rate, size / learner.now, "sqrt") for size in (smaller, larger)}
+    lr = learner.lr()
+    if lr == 0:
+        raise Problem(f"--verify would learn nothing: the lr of {learner.of} is 0 here; ask about its recipe")
+    lrs = {size: scaled(lr, size / learner.now, "sqrt") for size in (smaller, larger)}
     affordable = int(seconds / (2 * SEEDS * seconds_per_sample * larger))
     steps = max(_FEWEST_STEPS, min(_MOST_STEPS, affordable))
     say(f"verifying: {SEEDS} times {steps * larger} samples at {smaller} and at {larger}")
     pairs = [
-        tuple(_loss_after(learner, size, steps * larger // size, rates[size], number) for size in (smaller, larger))
+        tuple(_loss_after(learner, size, steps * larger // size, lrs[size], number) for size in (smaller, larger))
         for number in range(SEEDS)
     ]
     found = {
         "batches": [smaller, larger],
-        "rates": [rates[smaller], rates[larger]],
+        "lrs": [lrs[smaller], lrs[larger]],
         "samples": steps * larger,
         "seeds": SEEDS,
         "loss_before": _loss(learner),
@@ -70,12 +70,12 @@ def compared(pairs: list[tuple[float | None, ...]], smaller: int, larger: int) -
     return {"difference": mean, "interval": [low, high], "verdict": verdict, "said": said}
 
 
-def _loss_after(learner: Learner, batch: int, steps: int, rate: float, number: int) -> float | None:
+def _loss_after(learner: Learner, batch: int, steps: int, lr: float, number: int) -> float | None:
     with learner.kept():
         learner.elsewhere(number)
         try:
             for _ in range(steps):
-                learner.step(batch, rate)
+                learner.step(batch, lr)
         except Problem:  # the loss was not finite
             return None
         loss = _loss(learner)

@@ -32,12 +32,12 @@ def page(advice: Advice) -> Page:
         kind = {"worse": "warning", "better": "good"}.get(advice.verified["verdict"], "")
         made.text(f"Verified with {advice.verified['seeds']} orders: {advice.verified['said']}.", kind)
 
-    made.heading("What it brings, and the rate to use")
+    made.heading("What it brings, and the learning rate to use")
     made.charts([(_goodput(advice), _goodput_caption(advice)), (_times(advice), _times_caption(advice))])
     made.table(
         ["against now", f"at {advice.now:,}", f"at {advice.batch:,}", "factor (90 %)"], words.expectations(advice)
     )
-    made.table(["rule", f"rate at {advice.batch:,}", "warm-up"], words.rules(advice))
+    made.table(["rule", f"learning rate at {advice.batch:,}", "warm-up"], words.rules(advice))
     made.text(words.prior(advice))
     made.charts([(_prior(advice), advice.prior["caption"])])
 
@@ -54,7 +54,7 @@ def page(advice: Advice) -> Page:
     made.heading("Layers")
     made.text(
         f"The shade is each tensor's own noise scale, where its signal could be told from noise. ‖g‖ is that of a "
-        f"batch of {advice.now:,}; where ‖w‖/‖g‖ differs much between layers, one rate cannot suit all of them."
+        f"batch of {advice.now:,}; where ‖w‖/‖g‖ differs much between layers, one learning rate cannot suit all."
     )
     made.table(
         ["tensor", "elements", "‖w‖", "‖g‖", "‖w‖/‖g‖", "noise scale", "E|Δw|"],
@@ -207,23 +207,23 @@ def _gradient_caption(advice: Advice) -> str:
 
 def _strides(advice: Advice) -> Chart:
     rows = [row for row in advice.strides if row["normalised"] is not None]
-    chart = Chart("Stride of a step, E|Δw| / rate", "step", "E|Δw| / rate", scale=_scale(advice), log_y=bool(rows))
+    chart = Chart("Stride of a step, E|Δw| / lr", "step", "E|Δw| / lr", scale=_scale(advice), log_y=bool(rows))
     chart.line("all weights", [row["step"] for row in rows], [row["normalised"] for row in rows])
     return chart
 
 
 def _strides_caption(advice: Advice) -> str:
-    return "How far a step moves a weight in the mean, over the rate (Gao & Zhong 2020, eq. 6); momentum included."
+    return "How far a step moves a weight in the mean, over the lr (Gao & Zhong 2020, eq. 6); momentum included."
 
 
 def _lipschitz(advice: Advice) -> Chart:
     chart = Chart("Curvature along the gradient", "step", "gᵀHg / ‖g‖²", scale=_scale(advice))
     steps = [row["step"] for row in advice.lipschitz]
     chart.line("L(x, g), signed", steps, [row["finite"] for row in advice.lipschitz])
-    stable = [(row["step"], 2 / row["rate"]) for row in advice.lipschitz if row["rate"]]
+    stable = [(row["step"], 2 / row["lr"]) for row in advice.lipschitz if row["lr"]]
     top = max((abs(row["finite"]) for row in advice.lipschitz), default=0.0)
     if stable:
-        chart.line("2 / rate", *zip(*stable, strict=True), markers=False, dashed=True)
+        chart.line("2 / lr", *zip(*stable, strict=True), markers=False, dashed=True)
         if top and min(limit for _, limit in stable) > 20 * top:  # both are to be seen, and signs too
             chart.axes.set_yscale("symlog", linthresh=top)
     return chart
@@ -234,9 +234,9 @@ def _lipschitz_caption(advice: Advice) -> str:
         return "Not measured: see the notes."
     highest = max(advice.lipschitz, key=lambda row: row["finite"])
     last = advice.lipschitz[-1]
-    limit = "" if not last["rate"] else f" 2/rate is {words.number(2 / last['rate'])} at the last point."
+    limit = "" if not last["lr"] else f" 2/lr is {words.number(2 / last['lr'])} at the last point."
     return (
-        f"On 32 fixed samples (LEGW paper, Fig. 3). Above 2/rate plain descent along g overshoots; a warm-up has to "
+        f"On 32 fixed samples (LEGW paper, Fig. 3). Above 2/lr plain descent along g overshoots; a warm-up has to "
         f"last beyond the peak, here {words.number(highest['finite'])} at step {highest['step']}.{limit}"
     )
 
@@ -256,8 +256,8 @@ def _footer(advice: Advice) -> list[str]:
     noise = advice.noise
     return [
         f"Measured after {about['steps']:,} steps ({about['epochs']:.3g} epochs; the warm-up is "
-        f"{about['warmup_epochs']:.3g}), of which {about['steps_trained_here']:,} were trained for this, at rate "
-        f"{about['rate']:.3g}, on {about['device']} with {about['threads']} threads.",
+        f"{about['warmup_epochs']:.3g}), of which {about['steps_trained_here']:,} were trained for this, at lr "
+        f"{about['lr']:.3g}, on {about['device']} with {about['threads']} threads.",
         f"Overhead: {words.duration(sum(seconds.values()))} in all: {spent}.",
         f"Noise scale of the {advice.data_cap:,} samples at hand, not of those they were drawn from: from "
         f"{noise['rows']} batches of {noise['batch']:,} in pieces of {noise['piece']:,}; intervals "

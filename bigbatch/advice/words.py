@@ -87,16 +87,16 @@ def expectations(advice: Advice) -> list[tuple[str, str, str, str]]:
 
 
 def rules(advice: Advice) -> list[tuple[str, str, str]]:
-    """Rule, rate, warm-up; the baseline first."""
+    """Rule, learning rate, warm-up; the baseline first."""
     schedule = advice.schedule
     base = schedule["baseline"]
-    rows = [(f"baseline, at {base['global_batch']:,}", f"{base['rate']:.3g}", f"{base['warmup_epochs']:.3g} epochs")]
+    rows = [(f"baseline, at {base['global_batch']:,}", f"{base['lr']:.3g}", f"{base['warmup_epochs']:.3g} epochs")]
     for key, label in (("legw", "LEGW (√k, k× warm-up)"), ("linear", "linear (Goyal)"), ("lars", "LARS")):
         rule = schedule[key]
         if key == "lars" and rule["trust_coefficient"] is not None:
             label = f"LARS, trust {rule['trust_coefficient']:.2g}"
         longer = ": more than the training" if rule["too_long"] else ""
-        rows.append((label, f"{rule['rate']:.3g}", f"{rule['warmup_epochs']:.3g} epochs{longer}"))
+        rows.append((label, f"{rule['lr']:.3g}", f"{rule['warmup_epochs']:.3g} epochs{longer}"))
     return rows
 
 

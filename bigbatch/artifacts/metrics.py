@@ -19,10 +19,18 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
-            yield json.loads(line)
+            yield parse_row(line)
         except ValueError as error:
             if number < len(lines):
                 raise Problem(f"line {number} of {path} is not JSON ({error}): mend or remove it") from error
+
+
+def parse_row(line: str | bytes) -> dict[str, Any]:
+    """Parse one line of metrics.jsonl. The key `rate` of older files becomes `lr`."""
+    row: dict[str, Any] = json.loads(line)
+    if "rate" in row:
+        row = {"lr" if key == "rate" else key: value for key, value in row.items()}
+    return row
 
 
 def dump_json(value: dict[str, Any], **style: Any) -> str:
@@ -62,7 +70,7 @@ class MetricsWriter:
 
 
 def scalars(row: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """`{"rate": .1, "gradient": {"mean": 2, "layers": [...]}}` gives `rate` and `gradient/mean`.
+    """`{"lr": .1, "gradient": {"mean": 2, "layers": [...]}}` gives `lr` and `gradient/mean`.
 
     Lists, texts, truth values and what is not finite are left out.
     """

@@ -2,7 +2,7 @@
 
 A part offers `at(position, history, config) -> int`, the size of the batch that begins at `position`, and
 `largest(config) -> int`, the most it will ever ask for. `history` are the metrics rows written so far.
-A part that changes batch and rate together also offers `rate(position, run) -> float`, which `schedules.rate`
+A part that changes batch and learning rate together also offers `lr(position, run) -> float`, which `schedules.lr`
 then asks in the schedule's place.
 """
 

@@ -1,4 +1,4 @@
-"""The batch grows where the rate would have fallen, up to a maximum (Smith et al. 2018)."""
+"""The batch grows where the learning rate would have fallen, up to a maximum (Smith et al. 2018)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def largest(config: Config) -> int:
     return config.maximum
 
 
-def rate(position: Position, run: Run) -> float:
-    """The schedule's rate at the starting batch, times the part of the decay that the batch did not take over.
+def lr(position: Position, run: Run) -> float:
+    """The schedule's learning rate at the starting batch, times the part of the decay that the batch did not take over.
 
     Rate over batch, the scale of the noise (section 3), then falls as with the decay itself. A scaling rule sees
-    the starting batch: growth is in the place of decay, not a reason for a higher rate.
+    the starting batch: growth is in the place of decay, not a reason for a higher learning rate.
     """
     options: Config = run.global_batch
     left = options.decay.factor(position.epochs, position.total_epochs)

@@ -1,11 +1,11 @@
-"""A global batch, and if wanted a rate, for each stage of the training (Gao & Zhong 2020, section 3.2)."""
+"""A global batch, and if wanted a learning rate, for each stage of the training (Gao & Zhong 2020, section 3.2)."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_serializer
 
 from bigbatch import parts
 from bigbatch.batch_sizes import History
@@ -19,7 +19,12 @@ class Stage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     from_epoch: float = Field(ge=0)
     global_batch: int = Field(gt=0)
-    rate: float | None = Field(None, gt=0)  # none: the schedule's, for this batch
+    # None: the schedule decides. run.json keeps the earlier name, so that the hashes of finished runs hold.
+    lr: float | None = Field(None, gt=0, validation_alias=AliasChoices("lr", "rate"))
+
+    @model_serializer
+    def _serialize_lr_as_rate(self) -> dict[str, Any]:
+        return {"from_epoch": self.from_epoch, "global_batch": self.global_batch, "rate": self.lr}
 
 
 class Config(parts.Config):
@@ -48,18 +53,18 @@ def largest(config: Config) -> int:
     return max(stage.global_batch for stage in config.stages)
 
 
-def rate(position: Position, run: Run) -> float:
-    """The stage's own rate in the place of the schedule's peak: not scaled, not warmed up, but decayed with it.
+def lr(position: Position, run: Run) -> float:
+    """The stage's own lr in the place of the schedule's peak: not scaled, not warmed up, but decayed with it.
 
-    A stage without a rate leaves it to the schedule.
+    A stage without a learning rate leaves it to the schedule.
     """
     begun = _begun(position, run.global_batch)
     # a batch that reaches over the start of a stage still belongs to the stage that it began in
     stage = next((stage for stage in reversed(begun) if stage.global_batch == position.global_batch), begun[-1])
-    if stage.rate is None:
+    if stage.lr is None:
         return scheduled(position, run)
     decay = getattr(run.schedule, "decay", None)
-    return stage.rate * (decay.factor(position.epochs, position.total_epochs) if decay else 1.0)
+    return stage.lr * (decay.factor(position.epochs, position.total_epochs) if decay else 1.0)
 
 
 def _begun(position: Position, config: Config) -> list[Stage]:

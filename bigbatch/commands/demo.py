@@ -16,7 +16,7 @@ def command(
     runs_dir: RunsDir = Path("runs"),
     out: Annotated[Path, Parameter(help="the page that is written")] = Path("demo.html"),
     tune: Annotated[
-        bool, Parameter(negative="", help="repeat how the recipe's rate was chosen at the small batch, and end there")
+        bool, Parameter(negative="", help="repeat how the recipe's lr was chosen at the small batch, and stop")
     ] = False,
     quiet: Quiet = False,
 ) -> int:

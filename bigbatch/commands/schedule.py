@@ -18,7 +18,7 @@ def command(
     plot: Annotated[Path | None, Parameter(help="also draw it into this file (.png, .svg or .pdf)")] = None,
     points: Annotated[int, Parameter(help="rows to print")] = 20,
 ) -> int:
-    """Print, and draw, the rate and the global batch of a recipe over its epochs, without training anything."""
+    """Print and plot the learning rate and the global batch of a recipe over its epochs, without training."""
     from bigbatch.output.plan import draw, show
     from bigbatch.recipes import load_run
 

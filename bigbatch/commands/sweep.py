@@ -57,7 +57,7 @@ def command(
     checkpoint_minutes: CheckpointMinutes = 10.0,
     quiet: Quiet = False,
 ) -> int:
-    """Train a recipe in many settings, with several seeds, and answer what batch and rate do to it.
+    """Train a recipe in many settings, with several seeds, and answer what batch and learning rate do to it.
 
     Name a sweep's folder to go on with it, also on another machine at the same time: no run is done twice.
     """

@@ -21,7 +21,7 @@ BASELINE, UNSCALED, LINEAR, LEGW, LEGW_LARS = (
 
 class Station(NamedTuple):
     name: str
-    says: str  # what is done to the batch, the rate and the warm-up
+    says: str  # what is done to the batch, the learning rate and the warm-up
     run: Run
 
     def with_seed(self, seed: int) -> Run:
@@ -32,10 +32,10 @@ class Station(NamedTuple):
         return self.run.global_batch.global_batch  # type: ignore[attr-defined]
 
     @property
-    def peak_rate(self) -> float:
-        """The largest rate of the schedule (LARS multiplies it for each layer)."""
+    def peak_lr(self) -> float:
+        """The largest learning rate of the schedule (LARS multiplies it for each layer)."""
         assert self.run.epochs is not None
-        return max(point.rate for point in schedules.curve(self.run, self.run.epochs))
+        return max(point.lr for point in schedules.curve(self.run, self.run.epochs))
 
 
 def stations(epochs: float | None = None) -> list[Station]:
@@ -49,9 +49,9 @@ def stations(epochs: float | None = None) -> list[Station]:
     return [
         Station(BASELINE, "small batch, tuned", baseline.with_settings(shorter)),
         Station(UNSCALED, "nothing else changed", _with_schedule(baseline, unscaled).with_settings(large)),
-        Station(LINEAR, f"{TIMES} times the rate", _with_schedule(baseline, linear).with_settings(large)),
-        Station(LEGW, f"√{TIMES} times the rate, {TIMES} times the warm-up", baseline.with_settings(large)),
-        Station(LEGW_LARS, "the same, and a rate for each layer", lars.with_settings(large)),
+        Station(LINEAR, f"{TIMES} times the learning rate", _with_schedule(baseline, linear).with_settings(large)),
+        Station(LEGW, f"√{TIMES} times the learning rate, {TIMES} times the warm-up", baseline.with_settings(large)),
+        Station(LEGW_LARS, "the same, and a learning rate for each layer", lars.with_settings(large)),
     ]
 
 

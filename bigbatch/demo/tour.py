@@ -62,13 +62,13 @@ def _worked(
 
 def _print(found: Found, advice: Advised, filtered: Dropped, page: Path, seconds: float) -> None:
     console = Console()
-    table = Table("", "global batch", "peak rate", "test accuracy", "steps", title="8 x 8 digits, an LSTM of 64 units")
+    table = Table("", "global batch", "peak lr", "test accuracy", "steps", title="8 x 8 digits, an LSTM of 64 units")
     for column in table.columns[1:]:
         column.justify = "right"
     for name, measured in found.items():
         station_ = measured.station
-        rate, steps = f"{station_.peak_rate:.3g}", f"{measured.summaries[0]['steps']:,}"
-        table.add_row(name, f"{station_.global_batch:,}", rate, measured.described(), steps)
+        lr, steps = f"{station_.peak_lr:.3g}", f"{measured.summaries[0]['steps']:,}"
+        table.add_row(name, f"{station_.global_batch:,}", lr, measured.described(), steps)
     console.print(table)
     say = [gap(found), *(verdict(found, name) for name in (LINEAR, LEGW, LEGW_LARS))]
     say += [

@@ -1,4 +1,4 @@
-"""How the recipe's initial weights, rate, warm-up and trust coefficient were chosen: at the small batch, held out.
+"""How the recipe's initial weights, lr, warm-up and trust coefficient were chosen: at the small batch, held out.
 
 The rule: both initialisations, and three values of each number a factor of four apart, three seeds each, the others as
 in the recipe; the highest mean accuracy on held-out training samples wins, and of equal ones the larger value. The test
@@ -25,7 +25,7 @@ from bigbatch.run import Run
 from bigbatch.sweeps import format_mean
 
 INITS = ("tensorflow", "torch")
-RATES = (0.0125, 0.05, 0.2)
+LRS = (0.0125, 0.05, 0.2)
 WARMUP_EPOCHS = (0.0125, 0.05, 0.2)
 TRUST_COEFFICIENTS = (0.025, 0.1, 0.4)
 
@@ -33,13 +33,13 @@ TRUST_COEFFICIENTS = (0.025, 0.1, 0.4)
 HOW_FAR_IT_CARRIES = (
     "How far this carries: the small batch hardly tells these values apart, and three seeds leave doubt. With "
     "TensorFlow's initial weights and 0.0125, 0.05 and 0.1 epochs of warm-up, LEGW won back 86, 91 and 86 % in trials "
-    "of this demo, with twice the rate 79 %. Initial weights became a choice of the small batch after these trials; "
-    "the 30 epochs, the constant rate and the grids were picked after a look at held-out accuracy at both batches."
+    "of this demo, with twice the lr 79 %. Initial weights became a choice of the small batch after these trials; "
+    "the 30 epochs, the constant lr and the grids were picked after a look at held-out accuracy at both batches."
 )
 
 
 class Candidate(NamedTuple):
-    what: str  # "initial weights", "rate", "warm-up epochs" or "trust coefficient of LARS"
+    what: str  # "initial weights", "learning rate", "warm-up epochs" or "trust coefficient of LARS"
     value: float | str
     run: Run
 
@@ -49,8 +49,8 @@ def candidates(epochs: float | None = None) -> Iterator[Candidate]:
     shorter = [f"epochs={epochs}"] if epochs else []
     for init in INITS:
         yield Candidate("initial weights", init, _held_out(legw_digits.run(), [f"model.init={init}", *shorter]))
-    for rate in RATES:
-        yield Candidate("rate", rate, _held_out(legw_digits.run(), [f"optimizer.lr={rate}", *shorter]))
+    for lr in LRS:
+        yield Candidate("learning rate", lr, _held_out(legw_digits.run(), [f"optimizer.lr={lr}", *shorter]))
     for epochs_of_warmup in WARMUP_EPOCHS:
         run = _held_out(legw_digits.run(), [f"schedule.warmup_epochs={epochs_of_warmup}", *shorter])
         yield Candidate("warm-up epochs", epochs_of_warmup, run)

@@ -33,13 +33,13 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
     for name in (LINEAR, LEGW, LEGW_LARS):
         page.text(verdict(found, name))
     page.table(
-        ["", "what is done", "global batch", "peak rate", "test accuracy", "seeds", "steps", "seconds a run"],
+        ["", "what is done", "global batch", "peak lr", "test accuracy", "seeds", "steps", "seconds a run"],
         [
             [
                 name,
                 measured.station.says,
                 measured.station.global_batch,
-                measured.station.peak_rate,
+                measured.station.peak_lr,
                 measured.described(),
                 ", ".join(f"{100 * accuracy:.1f}" for accuracy in measured.accuracies),
                 measured.summaries[0]["steps"],
@@ -49,7 +49,7 @@ def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir:
         ],
     )
     page.text(
-        f"Initial weights ({legw_digits.INIT}'s rather than {_other_init()}'s), rate {legw_digits.RATE:g}, warm-up of "
+        f"Initial weights ({legw_digits.INIT}'s rather than {_other_init()}'s), lr {legw_digits.LR:g}, warm-up of "
         f"{legw_digits.WARMUP_EPOCHS:g} epochs and, for LARS, trust coefficient {legw_digits.TRUST_COEFFICIENT:g} were "
         f"chosen at batch {legw_digits.BASELINE_BATCH} alone, each number among three a factor of four apart, by "
         f"accuracy on a fifth of the training set that was held out ('bigbatch demo --tune' repeats it). "

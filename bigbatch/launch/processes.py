@@ -58,9 +58,7 @@ def run_here_or_on_ranks(
 
 def outcome(folder: Folder, summary: dict[str, Any]) -> str:
     if summary["diverged_at_step"] is not None:
-        return (
-            f"{folder.path}: diverged, the loss was not finite at step {summary['diverged_at_step']}; try a lower rate"
-        )
+        return f"{folder.path}: diverged, the loss was not finite at step {summary['diverged_at_step']}; try a lower lr"
     return (
         f"{folder.path}: {describe(summary)}, train loss {summary['train_loss']:.4f}, "
         f"{summary['seconds']:.1f} s, {summary['samples_per_second']:,.0f} samples/s"

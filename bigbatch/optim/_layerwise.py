@@ -34,7 +34,7 @@ BITE_ELEMENTS = 1 << 16
 FUSED_DTYPES = (torch.float32, torch.float64)
 Group = dict[str, Any]
 Tensors = list[Tensor] | tuple[Tensor, ...]
-# moves parameters by gradients and momentum buffers at one rate
+# moves parameters by gradients and momentum buffers at one learning rate
 Kernel = Callable[[list[Tensor], list[Tensor], list[Tensor], float], None]
 _DTYPE, _IS_CPU = attrgetter("dtype"), attrgetter("is_cpu")
 
@@ -145,7 +145,7 @@ class LayerWise(Optimizer):
 
 
 class ScaledMomentum(LayerWise):
-    """Momentum SGD whose rate is multiplied by one ratio a layer: v ← m·v + lr·λ·(g + βw); w ← w − v.
+    """Momentum SGD whose learning rate is multiplied by one ratio a layer: v ← m·v + lr·λ·(g + βw); w ← w − v.
 
     A subclass says which norms it needs (`_measured`, `order`) and what ratio they give (`_ratio`).
     """
@@ -210,24 +210,24 @@ class ScaledMomentum(LayerWise):
         for layer, found in zip(todo, zip(*columns, strict=True), strict=True):
             layer.norms = found
 
-    def _rate(self, group: Group, layer: Layer) -> float:
+    def _lr(self, group: Group, layer: Layer) -> float:
         """What multiplies g + βw on its way into the momentum."""
-        rate = _first_rate(group)
+        lr = _first_lr(group)
         if layer.excluded:
-            return rate
+            return lr
         found = layer.norms or self._measure(group, layer)
-        return rate * self._ratio(group, found, layer.whole.numel())
+        return lr * self._ratio(group, found, layer.whole.numel())
 
     def _move_fused(self, group: Group, group_layers: list[Layer]) -> None:
         move = sgd_kernel(group)
         by_dtype, odd = split_by_fit(group_layers, "momentum_buffer")
         for fitting in by_dtype:
             excluded = [layer for layer in fitting if layer.excluded]
-            if excluded:  # one rate for all, so that one call moves them
-                move(*_columns(group, excluded), _first_rate(group))
+            if excluded:  # one learning rate for all, so that one call moves them
+                move(*_columns(group, excluded), _first_lr(group))
             one_by_one, rows = as_rows([layer for layer in fitting if not layer.excluded])
             for layer in one_by_one:
-                move(*_columns(group, [layer]), self._rate(group, layer))
+                move(*_columns(group, [layer]), self._lr(group, layer))
             for alike in rows:
                 self._move_rows(group, alike, move)
         for layer in odd:
@@ -236,11 +236,11 @@ class ScaledMomentum(LayerWise):
     def _move_rows(self, group: Group, alike: list[Layer], move: Kernel) -> None:
         """Measured together, because a norm's call costs more than its arithmetic; moved while still in the cache."""
         parameters, gradients, buffers = _columns(group, alike)
-        first_rate, elements = _first_rate(group), parameters[0].numel()
+        first_lr, elements = _first_lr(group), parameters[0].numel()
         measured = self._measure_rows(group, torch.stack(parameters), torch.stack(gradients))
         for index, norms in enumerate(measured):
             one = slice(index, index + 1)
-            move(parameters[one], gradients[one], buffers[one], first_rate * self._ratio(group, norms, elements))
+            move(parameters[one], gradients[one], buffers[one], first_lr * self._ratio(group, norms, elements))
 
     def _measure_rows(self, group: Group, weights: Tensor, gradients: Tensor) -> Iterable[Sequence[float]]:
         columns = [row_norms(tensor, self.order) for tensor in self._measured(group, weights, gradients)]
@@ -248,20 +248,20 @@ class ScaledMomentum(LayerWise):
 
     def _move_plainly(self, group: Group, layer: Layer) -> None:
         momentum = group["momentum"]
-        step = direction(group, layer).mul_(self._rate(group, layer))
+        step = direction(group, layer).mul_(self._lr(group, layer))
         if momentum:
             buffer = layer.buffer("momentum_buffer").mul_(momentum).add_(step)
             step = step.add_(buffer, alpha=momentum) if group["nesterov"] else buffer
-        layer.parameter.add_(step, alpha=-_last_rate(group))
+        layer.parameter.add_(step, alpha=-_last_lr(group))
 
     def _move_by_sweeps(self, group: Group, group_layers: list[Layer]) -> None:
         momentum = float(group["momentum"])
         self._measure_by_sweeps(group, group_layers)
         for alike in alike_on_device(group_layers):
             parameters = [layer.parameter for layer in alike]
-            rates = [self._rate(group, layer) for layer in alike]
+            lrs = [self._lr(group, layer) for layer in alike]
             steps = directions(group, alike)
-            torch._foreach_mul_(steps, rates)
+            torch._foreach_mul_(steps, lrs)
             if momentum:
                 buffers = [layer.buffer("momentum_buffer") for layer in alike]
                 torch._foreach_mul_(buffers, momentum)
@@ -270,15 +270,15 @@ class ScaledMomentum(LayerWise):
                     torch._foreach_add_(steps, buffers, alpha=momentum)
                 else:
                     steps = buffers
-            torch._foreach_add_(parameters, steps, alpha=-_last_rate(group))
+            torch._foreach_add_(parameters, steps, alpha=-_last_lr(group))
 
 
-def _first_rate(group: Group) -> float:
-    """What of the group's rate goes into the momentum ..."""
+def _first_lr(group: Group) -> float:
+    """What of the group's learning rate goes into the momentum ..."""
     return 1.0 if group.get("momentum_form") == "outside" else float(group["lr"])
 
 
-def _last_rate(group: Group) -> float:
+def _last_lr(group: Group) -> float:
     """... and what multiplies the momentum on its way to the weights."""
     return float(group["lr"]) if group.get("momentum_form") == "outside" else 1.0
 
@@ -290,11 +290,11 @@ def _columns(group: Group, alike: list[Layer]) -> tuple[list[Tensor], list[Tenso
 
 
 def sgd_kernel(group: Group) -> Kernel:
-    """torch's fused SGD kernel with a group's options; its factor 1 − dampening carries a rate into the momentum."""
-    momentum, last_rate = float(group["momentum"]), _last_rate(group)
+    """torch's fused SGD kernel with a group's options; its factor 1 − dampening carries a lr into the momentum."""
+    momentum, last_lr = float(group["momentum"]), _last_lr(group)
     weight_decay, maximize = float(group["weight_decay"]), group["maximize"]
 
-    def move(parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], rate: float) -> None:
+    def move(parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], lr: float) -> None:
         torch._fused_sgd_(
             parameters,
             gradients,
@@ -302,8 +302,8 @@ def sgd_kernel(group: Group) -> Kernel:
             weight_decay=weight_decay,
             momentum=momentum,
             # without momentum the kernel knows no dampening
-            lr=last_rate if momentum else last_rate * rate,
-            dampening=1.0 - rate if momentum else 0.0,
+            lr=last_lr if momentum else last_lr * lr,
+            dampening=1.0 - lr if momentum else 0.0,
             nesterov=False,
             maximize=maximize,
             is_first_step=False,

@@ -1,4 +1,4 @@
-"""Adagrad: rates shrink with the sum of squared gradients (Duchi, Hazan, Singer 2011), torch's."""
+"""Adagrad: learning rates shrink with the sum of squared gradients (Duchi, Hazan, Singer 2011), torch's."""
 
 from __future__ import annotations
 

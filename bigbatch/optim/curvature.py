@@ -1,4 +1,4 @@
-"""CBLR: a rate for each weight from the radius of curvature of the loss (Gao & Zhong 2020, eqs. 9-11, 16-17)."""
+"""CBLR: a lr for each weight from the radius of curvature of the loss (Gao & Zhong 2020, eqs. 9-11, 16-17)."""
 
 from __future__ import annotations
 

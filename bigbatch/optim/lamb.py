@@ -1,4 +1,4 @@
-"""LAMB: Adam's direction at a rate for each layer in proportion to ‖w‖/‖u‖ (You et al. 2020, Algorithm 2)."""
+"""LAMB: Adam's direction at a learning rate for each layer in proportion to ‖w‖/‖u‖ (You et al. 2020, Algorithm 2)."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ def trust_ratio(weight_norm: float, step_norm: float, *, clip: bool) -> float:
 
 
 def _apply(group: Group, layer: Layer, step: Tensor) -> None:
-    rate = float(group["lr"])
+    lr = float(group["lr"])
     if not layer.excluded:
         found = layer.norms or (norm(layer.parameter), norm(step))
-        rate *= trust_ratio(*found, clip=group["trust_clip"])
-    layer.parameter.add_(step, alpha=rate)
+        lr *= trust_ratio(*found, clip=group["trust_clip"])
+    layer.parameter.add_(step, alpha=lr)
 
 
 def _move_sharded(sharded: list[tuple[Group, Layer, Tensor]]) -> None:
@@ -173,11 +173,11 @@ def _move_rows(group: Group, alike: list[Layer]) -> None:
     weight_norms = row_norms(stack)
     steps = stack.mul_(-float(group["weight_decay"])).unbind()
     _call_kernel(group, alike, steps)
-    rates = [
+    lrs = [
         1.0 if layer.excluded else trust_ratio(weight_norm, step_norm, clip=group["trust_clip"])
         for layer, weight_norm, step_norm in zip(alike, weight_norms, row_norms(stack), strict=True)
     ]
-    column = torch.tensor(rates, dtype=stack.dtype).mul_(float(group["lr"]))
+    column = torch.tensor(lrs, dtype=stack.dtype).mul_(float(group["lr"]))
     stack.mul_(column.view(-1, *[1] * (stack.ndim - 1)))
     torch._foreach_add_(parameters, steps)
 
@@ -191,7 +191,7 @@ def _fused_step(group: Group, layer: Layer, space: Tensor | None = None) -> Tens
 
 
 def _call_kernel(group: Group, alike: list[Layer], steps: Tensors) -> None:
-    """torch's Adam kernel at rate 1 on −βw in place of the weights leaves −βw − m̂/(√v̂ + eps)."""
+    """torch's Adam kernel at learning rate 1 on −βw in place of the weights leaves −βw − m̂/(√v̂ + eps)."""
     counts = [layer.state["step"] for layer in alike]
     beta1, beta2 = group["betas"]
     torch._fused_adam_(

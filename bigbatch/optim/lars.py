@@ -1,4 +1,4 @@
-"""LARS: a rate for each layer in proportion to ‖w‖/‖g‖ (You, Gitman, Ginsburg 2017, Algorithm 1)."""
+"""LARS: a learning rate for each layer in proportion to ‖w‖/‖g‖ (You, Gitman, Ginsburg 2017, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bigbatch.optim._layerwise import Group, ScaledMomentum, one_of
 
 
 class Config(parts.Config):
-    """The paper's η = .001 goes with rates of 2 to 40 for every tensor. Here biases and norms take `lr` as it is and
-    would not bear that, so the default pair has the product of the paper's smallest rate, with a rate fit for them."""
+    """The paper's η = .001 goes with lrs of 2 to 40 for every tensor. Here biases and norms take `lr` as it is and
+    would not bear that, so the default pair has the product of the paper's smallest lr, with a lr fit for them."""
 
     lr: float = Field(0.1, ge=0)
     momentum: float = Field(0.9, ge=0, lt=1)
@@ -33,7 +33,7 @@ def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> 
     return LARS(named_parameters, **config.model_dump(exclude={"name"}))
 
 
-def local_rate(weight_norm: float, gradient_norm: float, trust: float, weight_decay: float, eps: float) -> float:
+def local_lr(weight_norm: float, gradient_norm: float, trust: float, weight_decay: float, eps: float) -> float:
     """λ of LARS, Algorithm 1: η‖w‖ / (‖g‖ + β‖w‖).
 
     Many libraries divide by ‖g + βw‖ instead: `norm="joint"`.
@@ -45,15 +45,15 @@ def local_rate(weight_norm: float, gradient_norm: float, trust: float, weight_de
 
 
 class LARS(ScaledMomentum):
-    """Layer-wise adaptive rate scaling, Algorithm 1: v ← m·v + lr·λ·(g + βw); w ← w − v.
+    """Layer-wise adaptive learning rate scaling, Algorithm 1: v ← m·v + lr·λ·(g + βw); w ← w − v.
 
         optimizer = LARS(model.parameters(), lr=0.1, weight_decay=5e-4, trust_coefficient=0.02)
         loss(model(inputs), targets).backward()
         optimizer.step()
 
     `norm`: "sum" is the paper's λ = η‖w‖ / (‖g‖ + β‖w‖ + eps); "joint" divides by ‖g + βw‖ + eps, as optax does.
-    `momentum_form`: "inside" is the paper's, each step's rate goes into the momentum; "outside" multiplies the whole
-    momentum by the present rate, as timm does: v ← m·v + λ·(g + βw); w ← w − lr·v.
+    `momentum_form`: "inside" is the paper's, each step's lr goes into the momentum; "outside" multiplies the whole
+    momentum by the present learning rate, as timm does: v ← m·v + λ·(g + βw); w ← w − lr·v.
     `trust_clip`: λ is at most 1, as in LARC.
     `exclude`: tensors that take `lr` as it is, λ = 1: a name of `bigbatch.layers.RULES`, callable(parameter) or
     callable(name, parameter). Each group keeps the answers in `group["excluded"]`. Weight decay is independent of it.
@@ -110,5 +110,5 @@ class LARS(ScaledMomentum):
 
     def _ratio(self, group: Group, norms: Sequence[float], elements: int) -> float:
         weight_decay = group["weight_decay"] if group["norm"] == "sum" else 0.0
-        ratio = local_rate(norms[0], norms[1], group["trust_coefficient"], weight_decay, group["eps"])
+        ratio = local_lr(norms[0], norms[1], group["trust_coefficient"], weight_decay, group["eps"])
         return min(ratio, 1.0) if group["trust_clip"] else ratio

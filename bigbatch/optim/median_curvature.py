@@ -1,4 +1,4 @@
-"""MCLR: a rate for each layer from the medians of weights and gradients (Gao & Zhong 2020, eqs. 20-22)."""
+"""MCLR: a learning rate for each layer from the medians of weights and gradients (Gao & Zhong 2020, eqs. 20-22)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> 
     return MedianCurvature(named_parameters, **config.model_dump(exclude={"name"}))
 
 
-def local_rate(weight: float, gradient: float, *, trust: float, weight_decay: float, eps: float) -> float:
+def local_lr(weight: float, gradient: float, *, trust: float, weight_decay: float, eps: float) -> float:
     """η_g = γ·R_m of eqs. 20-22, R_m = |w_m / (g_m + βw_m)|, from two medians. A zero median gives 1."""
     divisor = abs(gradient + weight_decay * weight)
     if weight == 0 or gradient == 0 or divisor == 0:
@@ -112,7 +112,7 @@ class MedianCurvature(ScaledMomentum):
         weight, gradient = norms
         if group["maximize"] and group["median"] == "signed":
             gradient = -gradient
-        return local_rate(
+        return local_lr(
             weight, gradient, trust=group["trust_coefficient"], weight_decay=group["weight_decay"], eps=group["eps"]
         )
 

@@ -1,4 +1,4 @@
-"""PercentDelta: a rate for each layer that changes its weights by a like percentage (Abu-El-Haija 2017)."""
+"""PercentDelta: a learning rate for each layer that changes its weights by a like percentage (Abu-El-Haija 2017)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> 
     return PercentDelta(named_parameters, **config.model_dump(exclude={"name"}))
 
 
-def local_rate(weight_norm: float, relative_gradient_norm: float, *, elements: int, trust: float) -> float:
+def local_lr(weight_norm: float, relative_gradient_norm: float, *, elements: int, trust: float) -> float:
     """Eq. 24 of Gao & Zhong 2020: γ·size(w) / ‖g/w‖₁. A zero norm gives 1."""
     if weight_norm == 0 or relative_gradient_norm == 0:
         return 1.0
@@ -86,4 +86,4 @@ class PercentDelta(ScaledMomentum):
         return parameter, torch.where(relative.isnan() & (step == 0), 0.0, relative)
 
     def _ratio(self, group: Group, norms: Sequence[float], elements: int) -> float:
-        return local_rate(*norms, elements=elements, trust=group["trust_coefficient"])
+        return local_lr(*norms, elements=elements, trust=group["trust_coefficient"])

@@ -1,4 +1,4 @@
-"""What a run intends: its rate and its global batch over time, before anything is trained."""
+"""What a run intends: its learning rate and its global batch over time, before anything is trained."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def show(run: Run, points: int) -> None:
         raise Problem(f"--points {points} makes no table: use 1 or more")
     total_epochs = _total_epochs(run)
     schedules.check(run, total_epochs)
-    table = Table("epoch", "rate", "global batch", title=f"{run.name}: {total_epochs:g} epochs", box=None)
+    table = Table("epoch", "lr", "global batch", title=f"{run.name}: {total_epochs:g} epochs", box=None)
     for point in schedules.curve(run, total_epochs, points):
-        table.add_row(f"{point.epochs:.2f}", f"{point.rate:.6g}", str(point.global_batch))
+        table.add_row(f"{point.epochs:.2f}", f"{point.lr:.6g}", str(point.global_batch))
     Console().print(table)
 
 
@@ -38,9 +38,9 @@ def draw(run: Run, path: Path) -> None:
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise Problem(f"--plot {path} is no picture: name a file that ends in .png, .svg or .pdf")
     curve = schedules.curve(run, _total_epochs(run), _POINTS_OF_A_CURVE)
-    figure, (rate_axes, batch_axes) = pyplot.subplots(2, sharex=True, figsize=(7, 5), layout="constrained")
-    rate_axes.plot([point.epochs for point in curve], [point.rate for point in curve])
-    rate_axes.set(ylabel="rate", title=run.name, ylim=(0, None))
+    figure, (lr_axes, batch_axes) = pyplot.subplots(2, sharex=True, figsize=(7, 5), layout="constrained")
+    lr_axes.plot([point.epochs for point in curve], [point.lr for point in curve])
+    lr_axes.set(ylabel="lr", title=run.name, ylim=(0, None))
     batch_axes.step([point.epochs for point in curve], [point.global_batch for point in curve], where="mid")
     batch_axes.set(ylabel="global batch", xlabel="epoch", ylim=(0, None))
     try:

@@ -38,7 +38,7 @@ class State(Protocol):
 
     run: Run
     model: nn.Module
-    optimizer: Optimizer  # its rate is the one of the coming step
+    optimizer: Optimizer  # its learning rate is the one of the coming step
     engine: Engine
     batches: Batches
     gradient: GlobalGradient

@@ -162,7 +162,7 @@ def differentiated(
 def require_finite(tensors: Sequence[Tensor], what: str) -> None:
     # one number for all: a NaN or an infinity anywhere survives the sum of magnitudes
     if not math.isfinite(float(torch.stack(torch._foreach_norm(list(tensors), 1, dtype=torch.float64)).sum())):
-        raise Unmeasurable(f"{what} is not finite: probe an earlier checkpoint, or train with a lower rate")
+        raise Unmeasurable(f"{what} is not finite: probe an earlier checkpoint, or train with a lower learning rate")
 
 
 def each_sample(losses: Tensor, samples: int) -> Tensor:

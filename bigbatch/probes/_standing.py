@@ -48,7 +48,7 @@ class Standing:
         self.batch = self.batches.next(self.progress, global_batch, self.split)
         self.position: Position = self.clock.position(self.progress, global_batch, self.batch.count)
         for group in self.optimizer.param_groups:
-            group["lr"] = schedules.rate(self.position, run)
+            group["lr"] = schedules.lr(self.position, run)
         self.gradient = GlobalGradient(run, self.batches, self.model, engine)
         self.gradient.wrap(probed=True)
         self._differentiate()

@@ -45,7 +45,7 @@ def lipschitz(
     exact: bool = True,
     mode: Mode = None,
 ) -> dict[str, Any]:
-    """gᵀHg / ‖g‖² on the given samples; the best rate along g is its inverse, the largest stable one is 2 over it.
+    """gᵀHg / ‖g‖² on the given samples; the best lr along g is its inverse, the largest stable one is 2 over it.
 
     `finite` is the central difference of gradients over ± `radius`·‖w‖, which averages over the kinks of ReLU
     networks: smaller radii do not converge there. `exact` differentiates twice, at this very point. Both keep the

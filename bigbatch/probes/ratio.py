@@ -25,7 +25,7 @@ def ratio(
     model: nn.Module, loss: Loss | None = None, inputs: Any = None, targets: Any = None, *, mode: Mode = None
 ) -> dict[str, Any]:
     """`weight` ‖w‖, `gradient` ‖∇w‖ and `ratio` ‖w‖/‖∇w‖ of every tensor: the gradient that is in `.grad`, or the
-    loss's own. The smallest ratio limits the rate of plain SGD; None where the gradient is zero."""
+    loss's own. The smallest ratio limits the learning rate of plain SGD; None where the gradient is zero."""
     named = trainable(model)
     if loss is None:
         gradients = {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}

@@ -1,4 +1,4 @@
-"""How far a step moves weights and loss: E|Δw| over the rate and its sum, ΔL (Gao & Zhong 2020, Figs. 4, 5 and 7)."""
+"""How far a step moves weights and loss: E|Δw| over the lr and its sum, ΔL (Gao & Zhong 2020, Figs. 4, 5 and 7)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def measure(state: probes.State, config: Config) -> Generator[None, None, dict[s
     before = _weights(state.model)
     losses_before = _losses(state, config) if config.losses else {}
     yield
-    rate = float(state.optimizer.param_groups[0]["lr"])
-    found = _moved(state.model, before, rate)
+    lr = float(state.optimizer.param_groups[0]["lr"])
+    found = _moved(state.model, before, lr)
     if config.losses:
-        found |= _loss_strides(losses_before, _losses(state, config), rate)
-    return found | _so_far(found["stride"], rate, state, config)
+        found |= _loss_strides(losses_before, _losses(state, config), lr)
+    return found | _so_far(found["stride"], lr, state, config)
 
 
 @contextmanager
@@ -48,11 +48,11 @@ def stride(
 ) -> Iterator[dict[str, Any]]:
     """Around `optimizer.step()`; the dict is filled when the block ends.
 
-    `stride` E|Δw| over all weights and `layers` for each tensor; `normalised` by the rate (eq. 6). `first_order` is
-    −g·Δw with the gradient in `.grad`, what the loss on the batch falls by to first order: for SGD rate·|g|².
+    `stride` E|Δw| over all weights and `layers` for each tensor; `normalised` by the lr (eq. 6). `first_order` is
+    −g·Δw with the gradient in `.grad`, what the loss on the batch falls by to first order: for SGD lr·|g|².
     With a loss: `same_batch`, how much it falls on the (inputs, targets) just learned from, and `full_data`, on others
-    that stand for all. Eq. 8's rate·σ²/n is the noise part of the first alone, which is rate·(|G|² + trΣ/n) in the
-    mean; the second falls by rate·|G|², whatever n. Dropout masks are the same before and after.
+    that stand for all. Eq. 8's lr·σ²/n is the noise part of the first alone, which is lr·(|G|² + trΣ/n) in the
+    mean; the second falls by lr·|G|², whatever n. Dropout masks are the same before and after.
     """
     samples = {"same_batch": same, "full_data": full} if loss else {}
 
@@ -63,8 +63,8 @@ def stride(
     before, losses_before = _weights(model), measured()
     found: dict[str, Any] = {}
     yield found
-    rate = float(optimizer.param_groups[0]["lr"])
-    found.update(plain(_moved(model, before, rate) | _loss_strides(losses_before, measured(), rate)))
+    lr = float(optimizer.param_groups[0]["lr"])
+    found.update(plain(_moved(model, before, lr) | _loss_strides(losses_before, measured(), lr)))
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
@@ -72,7 +72,7 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _moved(model: nn.Module, before: dict[str, Tensor], rate: float) -> dict[str, Any]:
+def _moved(model: nn.Module, before: dict[str, Tensor], lr: float) -> dict[str, Any]:
     now = trainable(model)
     moves = {name: now[name] - old for name, old in before.items()}
     sums = {name: float(move.abs().sum(dtype=torch.float64)) for name, move in moves.items()}
@@ -81,20 +81,20 @@ def _moved(model: nn.Module, before: dict[str, Tensor], rate: float) -> dict[str
     slopes: list[Tensor] = [gradient for name in known if (gradient := now[name].grad) is not None]
     return {
         "stride": whole,
-        "normalised": whole / rate if rate else None,
-        "rate": rate,
+        "normalised": whole / lr if lr else None,
+        "lr": lr,
         "layers": {name: sums[name] / move.numel() for name, move in moves.items()},
         "first_order": -dot(slopes, [moves[name] for name in known]) if known else None,
     }
 
 
-def _loss_strides(before: dict[str, float], after: dict[str, float], rate: float) -> dict[str, Any]:
+def _loss_strides(before: dict[str, float], after: dict[str, float], lr: float) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in before.items():
         if not (math.isfinite(value) and math.isfinite(after[key])):
-            raise probes.Unmeasurable("the loss is not finite beside this step: train with a lower rate")
+            raise probes.Unmeasurable("the loss is not finite beside this step: train with a lower learning rate")
         fall = value - after[key]
-        found[key] = {"before": value, "after": after[key], "fall": fall, "normalised": fall / rate if rate else None}
+        found[key] = {"before": value, "after": after[key], "fall": fall, "normalised": fall / lr if lr else None}
     return found
 
 
@@ -123,7 +123,7 @@ def _batch_loss(state: probes.State) -> float:
     return float(state.engine.sum(total)) / state.batch.count
 
 
-def _so_far(stride_now: float, rate: float, state: probes.State, config: Config) -> dict[str, Any]:
+def _so_far(stride_now: float, lr: float, state: probes.State, config: Config) -> dict[str, Any]:
     """The epoch's mean stride, and the sum over all steps, the paper's search space: each measured step stands for
     those up to the next one. Rows carry the sums, so that a resumed training goes on with them."""
     epoch = state.batch.epoch
@@ -132,7 +132,7 @@ def _so_far(stride_now: float, rate: float, state: probes.State, config: Config)
     steps = (same_epoch["epoch_steps"] if same_epoch else 0) + 1
     summed = (same_epoch["epoch_stride"] * same_epoch["epoch_steps"] if same_epoch else 0.0) + stride_now
     normalised = (same_epoch["epoch_normalised"] * same_epoch["epoch_steps"] if same_epoch else 0.0) + (
-        stride_now / rate if rate else 0.0
+        stride_now / lr if lr else 0.0
     )
     return {
         "epoch": epoch,

@@ -1,4 +1,4 @@
-"""ResNet-20 on CIFAR-10 (He et al. 2016): batch 128, rate 0.1, a tenth at half and at three quarters of 164 epochs."""
+"""ResNet-20 on CIFAR-10 (He et al. 2016): batch 128, lr 0.1, a tenth at half and at three quarters of 164 epochs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """LEGW's LSTM in small on scikit-learn's digits (8 steps of 8 pixels): what 'bigbatch demo' trains; no download.
 
-Initial weights, rate, warm-up and, for LARS, the trust coefficient were chosen at batch 16 alone, by the accuracy on a
+Initial weights, lr, warm-up and, for LARS, the trust coefficient were chosen at batch 16 alone, by the accuracy on a
 fifth of the training set that was held out: 'bigbatch demo --tune' does it again. At any other batch LEGW scales them.
 """
 
@@ -13,7 +13,7 @@ from bigbatch.run import Run
 BASELINE_BATCH = 16
 INIT = "torch"
 WARMUP_EPOCHS = 0.2
-RATE = 0.05
+LR = 0.05
 TRUST_COEFFICIENT = 0.1
 
 
@@ -24,7 +24,7 @@ def run() -> Run:
         model={"name": "lstm", "hidden": 64, "init": INIT},
         global_batch=BASELINE_BATCH,
         micro_batch=512,
-        optimizer={"name": "momentum", "lr": RATE},
+        optimizer={"name": "momentum", "lr": LR},
         schedule=_legw({"kind": "constant"}),
         epochs=30,
     )
@@ -32,7 +32,7 @@ def run() -> Run:
 
 def lars() -> Run:
     """The same with LARS, and with the decay that its paper uses: a square, over the whole training."""
-    optimizer = {"name": "lars", "lr": RATE, "trust_coefficient": TRUST_COEFFICIENT}
+    optimizer = {"name": "lars", "lr": LR, "trust_coefficient": TRUST_COEFFICIENT}
     fields = {"optimizer": optimizer, "schedule": _legw({"kind": "polynomial", "power": 2.0})}
     return Run(**(run().model_dump(mode="json") | fields))
 

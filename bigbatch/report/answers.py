@@ -1,4 +1,4 @@
-"""What a sweep found out: accuracy against the batch, the critical batch, the batch that each rate prefers."""
+"""What a sweep found out: accuracy against the batch, the critical batch, the batch that each learning rate prefers."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def answered(page: Page, found: Answers, numbers: list[PaperNumber], scale: str)
     for preferred in found.preferred:
         page.text(f"{preferred.label}: {preferred.note}", "warning" if preferred.edge else "")
     page.table(
-        ["setting", "global batch", "rate", found.measured_as, "done", "diverged", "failed", "unfinished"],
+        ["setting", "global batch", "lr", found.measured_as, "done", "diverged", "failed", "unfinished"],
         [
-            [g.label, g.global_batch, g.rate, format_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
+            [g.label, g.global_batch, g.lr, format_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
             for g in found.groups
         ],
     )
@@ -73,15 +73,15 @@ def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Cha
 
 def preferred_batches(found: Answers, scale: str) -> Chart:
     """Gahlot et al., Figs. 4 and 5: which batch each learning rate prefers."""
-    chart = Chart("Preferred batch for each rate", "learning rate", "global batch", scale=scale, log_x=True, log_y=True)
-    rates = sorted(found.preferred, key=lambda preferred: preferred.rate)
+    chart = Chart("Preferred batch for each lr", "learning rate", "global batch", scale=scale, log_x=True, log_y=True)
+    lrs = sorted(found.preferred, key=lambda preferred: preferred.lr)
     chart.line(
         "best mean",
-        [preferred.rate for preferred in rates],
-        [preferred.batch for preferred in rates],
-        low=[preferred.low_batch for preferred in rates],
-        high=[preferred.high_batch for preferred in rates],
-        n=[preferred.n for preferred in rates],
+        [preferred.lr for preferred in lrs],
+        [preferred.batch for preferred in lrs],
+        low=[preferred.low_batch for preferred in lrs],
+        high=[preferred.high_batch for preferred in lrs],
+        n=[preferred.n for preferred in lrs],
     )
     return chart
 

@@ -15,7 +15,7 @@ from bigbatch.sweeps import confidence_interval
 MOST_LINES = 16  # in one chart; more cannot be told apart
 _MOST_POINTS = 300  # of one line
 _AXES = ("epoch", "samples", "step", "seconds")
-_AS_THEY_ARE = ("rate", "global_batch", "kept")  # a mean over steps would be a value that no step had
+_AS_THEY_ARE = ("lr", "global_batch", "kept")  # a mean over steps would be a value that no step had
 _TITLES = {
     "train_loss": "Training loss",
     "epoch_train_loss": "Training loss over each epoch",
@@ -23,7 +23,7 @@ _TITLES = {
     "train_accuracy": "Training accuracy",
     "test_accuracy": "Test accuracy",
     "test_perplexity": "Test perplexity",
-    "rate": "Learning rate",
+    "lr": "Learning rate",
     "global_batch": "Samples in the step",
     "kept": "Samples learned from in the step",
 }
@@ -33,7 +33,7 @@ Line = list[tuple[float, float]]  # (epoch, value)
 
 
 def curves(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
-    """Loss, accuracy, rate, batch: each with a caption."""
+    """Loss, accuracy, learning rate, batch: each with a caption."""
     groups = groups[:MOST_LINES]
     names = _names(groups)
     known = [name for name in _TITLES if name in names]

@@ -14,9 +14,9 @@ from bigbatch.schedules._check import positive
 
 
 class PositionLR(LRScheduler):
-    """Sets the rate from the samples seen; what `as_torch` returns.
+    """Sets the learning rate from the samples seen; what `as_torch` returns.
 
-    Its state is a handful of numbers, the rate is recomputed from them, and loading them sets the optimizer's rate:
+    Its state is a handful of numbers, the lr is recomputed from them, and loading them sets the optimizer's lr:
     it does not matter in which order optimizer and scheduler are built and loaded.
     """
 
@@ -43,21 +43,21 @@ class PositionLR(LRScheduler):
     def step(self, epoch: int | None = None) -> None:
         """A batch was learned from: on to the next. An epoch's last batch may be smaller than the rest."""
         if epoch is not None:
-            raise ValueError(f"step({epoch!r}): the rate follows the samples seen; call step() once a batch")
+            raise ValueError(f"step({epoch!r}): the learning rate follows the samples seen; call step() once a batch")
         if self.last_epoch >= 0:  # torch calls step() once itself, before the first batch
             self.samples += self._batch_count()
         super().step()
 
     def change_batch(self, global_batch: int) -> None:
-        """The batches from here on have another size; the rate follows at once."""
+        """The batches from here on have another size; the learning rate follows at once."""
         positive("global_batch", global_batch)
         self.global_batch = global_batch
-        self._set_rates()
+        self._set_lrs()
 
     def get_lr(self) -> list[float | Tensor]:
-        """One rate for each parameter group."""
-        rate = self.schedule(self._position())
-        return [rate * proportion for proportion in self.proportions]
+        """One learning rate for each parameter group."""
+        lr = self.schedule(self._position())
+        return [lr * proportion for proportion in self.proportions]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers, as `torch.load(weights_only=True)` likes them."""
@@ -75,7 +75,7 @@ class PositionLR(LRScheduler):
         self._step_count = state_dict["steps"] + 1
         self.global_batch = state_dict["global_batch"]
         self.proportions = list(state_dict["proportions"])
-        self._set_rates()
+        self._set_lrs()
 
     def _batch_count(self) -> int:
         left_in_epoch = self.samples_per_epoch - self.samples % self.samples_per_epoch
@@ -86,19 +86,19 @@ class PositionLR(LRScheduler):
         epochs = middle / self.samples_per_epoch
         return Position(epochs, self.total_epochs, self.global_batch, self.last_epoch, self.samples)
 
-    def _set_rates(self) -> None:
-        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+    def _set_lrs(self) -> None:
+        for group, lr in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
             if isinstance(group["lr"], Tensor):  # compiled optimizers hold on to this very tensor
-                group["lr"].fill_(rate)
+                group["lr"].fill_(lr)
             else:
-                group["lr"] = rate
+                group["lr"] = lr
         self._last_lr = [float(group["lr"]) for group in self.optimizer.param_groups]
 
 
 def _proportions(optimizer: Optimizer) -> list[float]:
-    rates = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
-    positive("the lr of the first parameter group", rates[0])
-    return [rate / rates[0] for rate in rates]
+    lrs = [float(group.get("initial_lr", group["lr"])) for group in optimizer.param_groups]
+    positive("the lr of the first parameter group", lrs[0])
+    return [lr / lrs[0] for lr in lrs]
 
 
 def as_torch(
@@ -113,7 +113,7 @@ def as_torch(
 
     `samples_per_epoch` is what one pass of the loader yields over all ranks (with `drop_last`, only the full
     batches); `global_batch` counts all ranks and accumulation steps. The first parameter group gets the schedule's
-    rate, the others keep their proportion to it. Under Accelerate do not prepare it: a prepared scheduler is stepped
+    lr, the others keep their proportion to it. Under Accelerate do not prepare it: a prepared scheduler is stepped
     once for each process.
     """
     return PositionLR(

@@ -1,7 +1,7 @@
-"""Decays: the share of the peak rate that is left, as a closed form of the epochs seen.
+"""Decays: the share of the peak learning rate that is left, as a closed form of the epochs seen.
 
 `polynomial` and `cosine` end at zero. They run either over the whole training, as LEGW writes it (section 3.2:
-η(1 − i/I)ᵖ with i counted from the first step, so the rate falls by a little where the warm-up ends), or, with
+η(1 − i/I)ᵖ with i counted from the first step, so the learning rate falls by a little where the warm-up ends), or, with
 `over="after_warmup"`, over what the warm-up leaves, as most implementations do.
 """
 
@@ -25,7 +25,7 @@ class _Decay(BaseModel):
 
     @abstractmethod
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:
-        """The share of the peak rate at `epochs`; not asked for during the warm-up."""
+        """The share of the peak learning rate at `epochs`; not asked for during the warm-up."""
 
 
 class Constant(_Decay):
@@ -69,7 +69,7 @@ class Polynomial(_Decay):
 class Exponential(_Decay):
     """Flat epochs, then a fall at the start of each further epoch.
 
-    LEGW's language model (section 5.1.2): seven flat epochs, the eighth at half the rate, the ninth at a quarter.
+    LEGW's language model (section 5.1.2): seven flat epochs, the eighth at half the lr, the ninth at a quarter.
     """
 
     kind: Literal["exponential"] = "exponential"

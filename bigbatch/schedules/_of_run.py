@@ -1,4 +1,4 @@
-"""A run's schedule: asked for a rate, drawn and checked before anything is trained."""
+"""A run's schedule: asked for a learning rate, drawn and checked before anything is trained."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from bigbatch.position import Position
 from bigbatch.schedules._schedule import Run
 
 
-def rate(position: Position, run: Run) -> float:
-    """The rate of the batch at `position`.
+def lr(position: Position, run: Run) -> float:
+    """The learning rate of the batch at `position`.
 
-    A batch size that changes batch and rate together (stages with a rate, growth in the place of decay) offers
-    `rate(position, run)` like a schedule and is asked in its place; it asks `scheduled` for what it leaves alone.
+    A batch size that changes batch and learning rate together (stages with a lr, growth in the place of decay) offers
+    `lr(position, run)` like a schedule and is asked in its place; it asks `scheduled` for what it leaves alone.
     """
     batch_size = parts.find("batch_sizes", run.global_batch.name)
-    if hasattr(batch_size, "rate"):
-        return batch_size.rate(position, run)
+    if hasattr(batch_size, "lr"):
+        return batch_size.lr(position, run)
     return scheduled(position, run)
 
 
 def scheduled(position: Position, run: Run) -> float:
-    """The rate that the schedule alone gives, for the global batch of `position`."""
-    return parts.find("schedules", run.schedule.name).rate(position, run)
+    """The learning rate that the schedule alone gives, for the global batch of `position`."""
+    return parts.find("schedules", run.schedule.name).lr(position, run)
 
 
 class Point(NamedTuple):
     """One point of a plan."""
 
     epochs: float
-    rate: float
+    lr: float
     global_batch: int
 
 
@@ -45,10 +45,10 @@ def curve(run: Run, total_epochs: float, points: int = 200) -> list[Point]:
 def _planned(epochs: float, total_epochs: float, run: Run) -> Point:
     anywhere = Position(epochs, total_epochs, global_batch=0)  # the batch is what is being asked for
     global_batch = batch_sizes.at(anywhere, (), run.global_batch)
-    return Point(epochs, rate(Position(epochs, total_epochs, global_batch), run), global_batch)
+    return Point(epochs, lr(Position(epochs, total_epochs, global_batch), run), global_batch)
 
 
 def check(run: Run, total_epochs: float) -> None:
     """Raise the Problem now that the training would meet on its way, such as a warm-up longer than itself."""
     curve(run, total_epochs)
-    rate(Position(0.0, total_epochs, batch_sizes.largest(run.global_batch)), run)
+    lr(Position(0.0, total_epochs, batch_sizes.largest(run.global_batch)), run)

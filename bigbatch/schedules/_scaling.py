@@ -1,4 +1,4 @@
-"""Scaling rules: what k times the batch does to the rate (Krizhevsky 2014)."""
+"""Scaling rules: what k times the batch does to the learning rate (Krizhevsky 2014)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Literal
 Scaling = Literal["linear", "sqrt", "none"]
 
 
-def scaled(rate: float, k: float, scaling: Scaling) -> float:
-    """The rate for k times the batch, k below 1 included.
+def scaled(lr: float, k: float, scaling: Scaling) -> float:
+    """The learning rate for k times the batch, k below 1 included.
 
-    `linear` keeps the expected step for each sample, `sqrt` the variance of the step, `none` takes the rate as tuned.
+    `linear` keeps the expected step for each sample, `sqrt` the variance of the step, `none` takes the lr as tuned.
     """
     match scaling:
         case "linear":
-            return rate * k
+            return lr * k
         case "sqrt":
-            return rate * sqrt(k)
+            return lr * sqrt(k)
         case "none":
-            return rate
+            return lr

@@ -1,4 +1,4 @@
-"""Warm-ups: the first epochs at less than the peak rate (Goyal et al. 2017, section 2.2)."""
+"""Warm-ups: the first epochs at less than the peak learning rate (Goyal et al. 2017, section 2.2)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class NoWarmup(_Warmup):
 
 
 class ConstantWarmup(_Warmup):
-    """One low rate, then the peak at once."""
+    """One low learning rate, then the peak at once."""
 
     kind: Literal["constant"] = "constant"
     epochs: float = Field(gt=0)
@@ -32,12 +32,12 @@ class GradualWarmup(_Warmup):
 
     kind: Literal["gradual"] = "gradual"
     epochs: float = Field(gt=0)
-    start: Start = 0.0  # share of the peak, or the unscaled baseline's rate as in Goyal et al.
+    start: Start = 0.0  # share of the peak, or the unscaled baseline's learning rate as in Goyal et al.
 
 
 Warmup = Annotated[NoWarmup | ConstantWarmup | GradualWarmup, Field(discriminator="kind")]
 
 
-def gradual(epochs: float, warmup_epochs: float, start_rate: float, peak_rate: float) -> float:
-    """The rate on the straight line from `start_rate` at epoch 0 to `peak_rate` at `warmup_epochs`."""
-    return start_rate + (peak_rate - start_rate) * epochs / warmup_epochs
+def gradual(epochs: float, warmup_epochs: float, start_lr: float, peak_lr: float) -> float:
+    """The learning rate on the straight line from `start_lr` at epoch 0 to `peak_lr` at `warmup_epochs`."""
+    return start_lr + (peak_lr - start_lr) * epochs / warmup_epochs

@@ -15,7 +15,7 @@ from bigbatch.schedules._warmup import NoWarmup, Warmup
 
 
 class Config(parts.Config):
-    """`optimizer.lr` is the rate tuned at `baseline_batch`, or the peak itself where nothing is scaled."""
+    """`optimizer.lr` is the learning rate tuned at `baseline_batch`, or the peak itself where nothing is scaled."""
 
     scaling: Scaling = "none"
     baseline_batch: int | None = Field(None, gt=0)
@@ -25,21 +25,21 @@ class Config(parts.Config):
     @model_validator(mode="after")
     def _baseline_known(self) -> Config:
         if self.scaling != "none" and self.baseline_batch is None:
-            raise ValueError(f"scaling '{self.scaling}' needs baseline_batch: the batch that the rate was tuned at")
+            raise ValueError(f"scaling '{self.scaling}' needs baseline_batch: the batch that the lr was tuned at")
         return self
 
 
 def peak(baseline: Baseline, global_batch: int, *, scaling: Scaling, warmup: Warmup) -> Peak:
-    """The scaled rate, and a warm-up of fixed length that starts at a share of it or at the baseline's rate."""
-    peak_rate = scaled(baseline.rate, global_batch / baseline.global_batch, scaling)
+    """The scaled learning rate, and a warm-up of fixed length that starts at a share of it or at the baseline's lr."""
+    peak_lr = scaled(baseline.lr, global_batch / baseline.global_batch, scaling)
     if warmup.kind == "none":
-        return Peak(peak_rate)
-    start_rate = min(baseline.rate, peak_rate) if warmup.start == "baseline" else warmup.start * peak_rate
-    return Peak(peak_rate, warmup.epochs, start_rate, warmup.kind)
+        return Peak(peak_lr)
+    start_lr = min(baseline.lr, peak_lr) if warmup.start == "baseline" else warmup.start * peak_lr
+    return Peak(peak_lr, warmup.epochs, start_lr, warmup.kind)
 
 
-def rate(position: Position, run: Run) -> float:
-    """The rate at a position."""
+def lr(position: Position, run: Run) -> float:
+    """The learning rate at a position."""
     options: Config = run.schedule
     rule = partial(peak, scaling=options.scaling, warmup=options.warmup)
     baseline = Baseline(run.optimizer.lr, options.baseline_batch or position.global_batch)

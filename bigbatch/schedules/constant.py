@@ -1,4 +1,4 @@
-"""The optimizer's rate from the first step to the last, whatever the batch (the unscaled control of every paper)."""
+"""The optimizer's lr from the first step to the last, whatever the batch (the unscaled control of every paper)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ class Config(parts.Config):
     """No options."""
 
 
-def rate(position: Position, run: Run) -> float:
-    """The rate at a position."""
+def lr(position: Position, run: Run) -> float:
+    """The learning rate at a position."""
     return float(run.optimizer.lr)

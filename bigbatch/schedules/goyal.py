@@ -1,4 +1,4 @@
-"""Linear scaling with a gradual warm-up of 5 epochs from the baseline's rate (Goyal et al. 2017)."""
+"""Linear scaling with a gradual warm-up of 5 epochs from the baseline's learning rate (Goyal et al. 2017)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WARMUP_EPOCHS = 5.0
 
 
 class Config(parts.Config):
-    """`optimizer.lr` is the rate tuned at `baseline_batch`; the decay is the paper's for 90 epochs."""
+    """`optimizer.lr` is the learning rate tuned at `baseline_batch`; the decay is the paper's for 90 epochs."""
 
     baseline_batch: int = Field(gt=0)
     warmup_epochs: float = Field(WARMUP_EPOCHS, ge=0)  # at every batch
@@ -24,18 +24,18 @@ class Config(parts.Config):
 
 
 def goyal(baseline: Baseline, global_batch: int, *, warmup_epochs: float = WARMUP_EPOCHS) -> Peak:
-    """Section 2: k times the batch, k times the rate, the warm-up as long at every batch.
+    """Section 2: k times the batch, k times the learning rate, the warm-up as long at every batch.
 
-    The ramp starts at the baseline's rate, which small batches bear; below the baseline's batch there is none to
-    climb and the scaled rate holds from the first step. The baseline's own warm-up is not used.
+    The ramp starts at the baseline's lr, which small batches bear; below the baseline's batch there is none to
+    climb and the scaled learning rate holds from the first step. The baseline's own warm-up is not used.
     """
     positive("global_batch", global_batch)
-    peak_rate = baseline.rate * global_batch / baseline.global_batch
-    return Peak(peak_rate, warmup_epochs, warmup_from=min(baseline.rate, peak_rate))
+    peak_lr = baseline.lr * global_batch / baseline.global_batch
+    return Peak(peak_lr, warmup_epochs, warmup_from=min(baseline.lr, peak_lr))
 
 
-def rate(position: Position, run: Run) -> float:
-    """The rate at a position."""
+def lr(position: Position, run: Run) -> float:
+    """The learning rate at a position."""
     options: Config = run.schedule
     rule = partial(goyal, warmup_epochs=options.warmup_epochs)
     return Schedule(rule, Baseline(run.optimizer.lr, options.baseline_batch), options.decay)(position)

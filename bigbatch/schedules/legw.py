@@ -1,4 +1,4 @@
-"""LEGW: √k times the rate and k times the warm-up epochs for k times the batch (You et al. 2018)."""
+"""LEGW: √k times the learning rate and k times the warm-up epochs for k times the batch (You et al. 2018)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bigbatch.schedules._schedule import Baseline, Peak, Run, Schedule
 
 
 class Config(parts.Config):
-    """`optimizer.lr` is the rate tuned at `baseline_batch`."""
+    """`optimizer.lr` is the learning rate tuned at `baseline_batch`."""
 
     baseline_batch: int = Field(gt=0)
     warmup_epochs: float = Field(ge=0)  # of the baseline
@@ -22,17 +22,17 @@ class Config(parts.Config):
 
 
 def legw(baseline: Baseline, global_batch: int) -> Peak:
-    """Sections 3 and 3.1: k times the batch, √k times the rate, k times the warm-up epochs.
+    """Sections 3 and 3.1: k times the batch, √k times the learning rate, k times the warm-up epochs.
 
     k below 1 scales a tuned large batch down (section 3.3). The ramp starts at 0.
     """
     positive("global_batch", global_batch)
     k = global_batch / baseline.global_batch
-    return Peak(rate=baseline.rate * sqrt(k), warmup_epochs=baseline.warmup_epochs * k)
+    return Peak(lr=baseline.lr * sqrt(k), warmup_epochs=baseline.warmup_epochs * k)
 
 
-def rate(position: Position, run: Run) -> float:
-    """The rate at a position."""
+def lr(position: Position, run: Run) -> float:
+    """The learning rate at a position."""
     options: Config = run.schedule
     baseline = Baseline(run.optimizer.lr, options.baseline_batch, options.warmup_epochs)
     return Schedule(legw, baseline, options.decay)(position)

@@ -151,13 +151,13 @@ def _counted(number: int, what: str) -> str:
 def show(sweep: Sweep, answers: Answers) -> None:
     """The table, then the answers in sentences."""
     table = Table(
-        "setting", "batch", "rate", f"{answers.measured_as} (n)", "95 % interval", box=None, title=sweep.asked.title
+        "setting", "batch", "lr", f"{answers.measured_as} (n)", "95 % interval", box=None, title=sweep.asked.title
     )
     for group in _few(answers):
         table.add_row(
             group.label,
             str(group.global_batch),
-            f"{group.rate:g}",
+            f"{group.lr:g}",
             _what(group, answers.measure),
             "none"
             if group.low is None

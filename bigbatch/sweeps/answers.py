@@ -1,4 +1,4 @@
-"""From runs to answers: accuracy against the batch with its doubt, where it is lost, and which batch a rate prefers.
+"""From runs to answers: accuracy against the batch with its doubt, where it is lost, and which batch a lr prefers.
 
 Intervals are 95 % Student-t intervals of the mean over seeds, of shares cut to 0-100 %; one seed has none. Diverged
 runs are counted beside the mean, never in it.
@@ -32,7 +32,7 @@ class Group(_Value):
     variant: str
     settings: dict[str, Any]
     global_batch: int
-    rate: float
+    lr: float
     all_else: str
     values: tuple[float, ...]  # of the runs that are done, by seed
     n: int
@@ -59,7 +59,7 @@ class Preferred(_Value):
     """The batch with the best mean at one learning rate (Gahlot et al., Figs. 4 and 5)."""
 
     label: str
-    rate: float
+    lr: float
     batch: int
     mean: float
     low_batch: float | None  # interval of the mean over seeds of log2(each seed's own best batch); None below 3 seeds
@@ -114,14 +114,14 @@ def _group(rows: list[Row]) -> Group:
     values = [row.metric for row in sorted(rows, key=lambda row: row.seed) if row.metric is not None]
     first = rows[0]
     assert first.global_batch is not None
-    assert first.rate is not None
+    assert first.lr is not None
     mean, low, high = confidence_interval(values, metric_bounds(first.measure)) if values else (None, None, None)
     return Group(
         label=first.label,
         variant=first.variant,
         settings=dict(first.settings),
         global_batch=first.global_batch,
-        rate=first.rate,
+        lr=first.lr,
         all_else=first.all_else,
         values=tuple(values),
         n=len(values),
@@ -233,14 +233,14 @@ def preferred_batch(groups: Sequence[Group], rows: Iterable[Row], measure: str) 
     warning = f"; it is the {edge} end of the grid: widen it" if edge else ""
     return Preferred(
         label=_common_label(groups),
-        rate=best.rate,
+        lr=best.lr,
         batch=best.global_batch,
         mean=best.mean,
         low_batch=None if low is None else 2**low,
         high_batch=None if high is None else 2**high,
         n=len(own),
         edge=edge,
-        note=f"rate {best.rate:g} prefers batch {best.global_batch} ({doubt}){warning}",
+        note=f"learning rate {best.lr:g} prefers batch {best.global_batch} ({doubt}){warning}",
     )
 
 

@@ -52,7 +52,7 @@ class Point:
         return batch_sizes.largest(self.run.global_batch)
 
     @property
-    def rate(self) -> float:
+    def lr(self) -> float:
         """`optimizer.lr`; what a schedule makes of it is another number."""
         return self.run.optimizer.lr  # type: ignore[attr-defined]
 

@@ -26,7 +26,7 @@ class Row:
     settings: Mapping[str, Any]
     seed: int
     global_batch: int | None  # None where run.json cannot be read
-    rate: float | None  # optimizer.lr, before a schedule scales it
+    lr: float | None  # optimizer.lr, before a schedule scales it
     status: Status
     measure: str  # "test_accuracy" or "test_perplexity"
     metric: float | None  # None unless the run is done
@@ -58,7 +58,7 @@ def of_point(point: Point, runs: Path, status: Status | None = None, problem: st
         point.settings,
         point.seed,
         point.global_batch,
-        point.rate,
+        point.lr,
         status or written or "missing",
         measure,
         summary[measure] if written == "done" else None,
@@ -91,15 +91,15 @@ def as_csv(rows: Iterable[Row], base: Path) -> str:
     numbers = [name for name in measures if any(name in row.summary for row in rows)] + list(known)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    batch_and_rate = [name for name in ("global_batch", "optimizer.lr") if name not in fields]
-    table.writerow(["variant", *fields, *batch_and_rate, "seed", "status", *numbers, "folder", "problem"])
+    batch_and_lr = [name for name in ("global_batch", "optimizer.lr") if name not in fields]
+    table.writerow(["variant", *fields, *batch_and_lr, "seed", "status", *numbers, "folder", "problem"])
     for row in rows:
-        always = {"global_batch": row.global_batch, "optimizer.lr": row.rate}
+        always = {"global_batch": row.global_batch, "optimizer.lr": row.lr}
         table.writerow(
             [
                 row.variant,
                 *(_in_full(row.settings.get(name, "")) for name in fields),
-                *(always[name] for name in batch_and_rate),
+                *(always[name] for name in batch_and_lr),
                 row.seed,
                 row.status,
                 *("" if row.summary.get(name) is None else row.summary[name] for name in numbers),

@@ -82,7 +82,7 @@ def estimated(points: Sequence[Point], threads: int, folder: Path, data_dir: Pat
 
 
 def _kind(run: Run) -> dict[str, object]:
-    """What decides how long a step takes. Schedules, seeds and rates do not."""
+    """What decides how long a step takes. Schedules, seeds and learning rates do not."""
     names = ("dataset", "filter", "model", "global_batch", "micro_batch", "batchnorm_group", "selector", "dtype")
     return fields_of(run, (*names, "probes")) | {
         "optimizer": run.optimizer.name,
@@ -157,7 +157,7 @@ def _begun(run: Run, engine: Any, path: Path, data_dir: Path | None) -> tuple[Tr
 def _steps(training: Training) -> list[float]:
     """Seconds of the first step, and of as many more as two seconds and the run's budget have room for."""
     times: list[float] = []
-    with suppress(Diverged):  # at a rate that is to be tried; its steps take as long as others
+    with suppress(Diverged):  # at a learning rate that is to be tried; its steps take as long as others
         while not training.clock.spent(training.progress, training.global_batch):
             times.append(_seconds(lambda: training.step(lambda: False, False)))
             if sum(times[1:]) > _SECONDS_OF_STEPS:

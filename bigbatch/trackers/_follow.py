@@ -17,7 +17,7 @@ from typing import IO
 
 from bigbatch import parts
 from bigbatch.artifacts import atomic
-from bigbatch.artifacts.metrics import scalars
+from bigbatch.artifacts.metrics import parse_row, scalars
 from bigbatch.trackers import Mirror, Place
 
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -60,7 +60,7 @@ class Following:
     def look(self) -> None:
         """Mirror what is new, and note it once the tool has it."""
         for line in self.lines.new():
-            row = json.loads(line)
+            row = parse_row(line)
             self.mirror = self.mirror or self._start()
             step = row["step"]
             new = {

@@ -28,7 +28,7 @@ class EventFile:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        summary = Summary(value=[Summary.Value(tag=tag(name), simple_value=value) for name, value in values.items()])
         self._writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
 
     def flush(self) -> None:
@@ -36,6 +36,14 @@ class EventFile:
 
     def close(self, status: str) -> None:
         self._writer.close()
+
+
+def tag(name: str) -> str:
+    """Return TensorBoard's name of a metric: `train/loss` for `train_loss`, `train/lr` for `lr`."""
+    if name == "lr":
+        return "train/lr"
+    phase, _, metric = name.partition("_")
+    return f"{phase}/{metric}" if phase in ("train", "test") and metric else name
 
 
 def start(config: Config, place: Place) -> Mirror:

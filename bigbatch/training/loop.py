@@ -32,7 +32,7 @@ from bigbatch.training.micro_batch import peak_rss_bytes
 from bigbatch.training.progress import Clock
 from bigbatch.training.split import choose_split
 
-_STEP_KEYS = {"epoch", "samples", "step", "train_loss", "train_accuracy", "rate", "global_batch", "kept"}
+_STEP_KEYS = {"epoch", "samples", "step", "train_loss", "train_accuracy", "lr", "global_batch", "kept"}
 
 
 def train(
@@ -187,9 +187,9 @@ class Training:
         if self.dataset.train.lazy:
             self.gradient.expect([batch, self.batches.next(batch.after, self.global_batch, self.split)])
         position = self.clock.position(self.progress, self.global_batch, batch.count)
-        rate = schedules.rate(position, self.run)
+        lr = schedules.lr(position, self.run)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = lr
 
         self.optimizer.zero_grad(set_to_none=True)
         self.gradient.micro_gradients = (
@@ -206,7 +206,7 @@ class Training:
             "step": batch.after.step,
             "train_loss": loss,
             "train_accuracy": hits / batch.count,
-            "rate": rate,
+            "lr": lr,
             "global_batch": batch.count,
             "kept": int(kept),
         }

@@ -143,7 +143,7 @@ def test_two_batches_compared_by_hand(pairs, verdict):
 
 
 def test_verifying_sees_that_twice_a_batch_far_beyond_the_noise_is_worse():
-    """Without noise (φ is 0) half the steps at √2 times the rate come less far, for any seed and without doubt."""
+    """Without noise (φ is 0) half the steps at √2 times the lr come less far, for any seed and without doubt."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(512, 4, generator=generator, dtype=torch.float64)
     y = x @ torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
@@ -154,7 +154,7 @@ def test_verifying_sees_that_twice_a_batch_far_beyond_the_noise_is_worse():
     found = advice.verified
     smaller, larger = found["batches"]
     assert larger == 2 * smaller
-    assert found["rates"] == pytest.approx([0.01 * math.sqrt(smaller / 64), 0.01 * math.sqrt(larger / 64)])
+    assert found["lrs"] == pytest.approx([0.01 * math.sqrt(smaller / 64), 0.01 * math.sqrt(larger / 64)])
     assert found["verdict"] == "worse"
     assert found["difference"] > 0
     assert len(found["losses"]) == found["seeds"] == 5

@@ -83,7 +83,7 @@ def test_the_answer_is_whole(advised):
     assert found["noise_scale"] > 0
     assert found["memory_cap"] > 300
     assert set(found["schedule"]) == {"baseline", "legw", "linear", "lars"}
-    assert found["schedule"]["baseline"] == {"rate": 0.05, "global_batch": 32, "warmup_epochs": 0.0}
+    assert found["schedule"]["baseline"] == {"lr": 0.05, "global_batch": 32, "warmup_epochs": 0.0}
     assert found["step_times"]["batches"] == QUICK["batches"]
     assert found["about"]["batchnorm"] == "groups of 32"
     assert found["about"]["dropout"] == "the same masks in every evaluation"
@@ -120,7 +120,7 @@ def test_the_page_is_whole_and_fetches_nothing(advised, tmp_path):
         "Curvature along",
     ):
         assert heading in text
-    for said in ("Overhead:", "BatchNorm:", "radius", "Seed 0", "Prior, not mixed in", "layers.0.weight", "2/rate"):
+    for said in ("Overhead:", "BatchNorm:", "radius", "Seed 0", "Prior, not mixed in", "layers.0.weight", "2/lr"):
         assert said in text
     assert sorted(path.name for path in path.parent.iterdir()) == ["advise.html", "advise.json"]
 
@@ -143,11 +143,11 @@ def test_loaders_and_any_optimizer_will_do(optimizer):
     assert advice.data_cap == 300
 
 
-def test_the_rate_climbs_through_the_warm_up():
+def test_the_lr_climbs_through_the_warm_up():
     learner = learner_of(*regression(0, samples=640), lr=0.1, warmup_epochs=0.5)
     seen = []
     for _ in range(7):
-        seen.append(learner.rate())
+        seen.append(learner.lr())
         learner.step(64)
     assert seen == pytest.approx([0.01, 0.03, 0.05, 0.07, 0.09, 0.1, 0.1])  # at the middle of each batch
     assert learner.warm
@@ -215,8 +215,8 @@ def summed(outputs, targets):
         ({"batch": 301}, "batch 301 is not between 1 and the 300 samples"),
         ({"data": 7}, "int is no data to probe with"),
         ({"lr": -1.0}, "lr should be greater than or equal to 0"),
-        ({"lr": 0.0}, "rate is 0.0: give a finite number above 0"),
-        ({"lr": 1e30}, "the loss was not finite at step 2 with rate 1e.30: give a lower rate"),
+        ({"lr": 0.0}, "lr is 0.0: give a finite number above 0"),
+        ({"lr": 1e30}, "the loss was not finite at step 2 with lr 1e.30: give a lower learning rate"),
         ({"optimizer": "lasr"}, "no optimizer called 'lasr'; did you mean 'lars'"),
         ({"optimizer": 5}, "neither a name nor a class"),
         ({"seconds": 0.0}, "no time to measure in"),

@@ -96,9 +96,9 @@ def test_a_recipe_with_a_warm_up_is_trained_beyond_it(tmp_path):
     assert advice.about["warmup_epochs"] == 1.0
     assert advice.about["epochs"] > 1.0
     assert advice.schedule["legw"]["warmup_epochs"] == pytest.approx(advice.batch / 64)
-    rates = [row["rate"] for row in advice.strides]
-    assert rates[0] < 0.01  # of 0.1
-    assert rates[-1] == pytest.approx(0.1)
+    lrs = [row["lr"] for row in advice.strides]
+    assert lrs[0] < 0.01  # of 0.1
+    assert lrs[-1] == pytest.approx(0.1)
 
 
 def test_a_warm_up_that_is_cut_short_is_said():

@@ -1,4 +1,4 @@
-"""Times, memory, rates and data: what advice rests on, each by itself."""
+"""Times, memory, learning rates and data: what advice rests on, each by itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from bigbatch.advice import memory, rates, times
+from bigbatch.advice import learning_rates, memory, times
 from bigbatch.advice.data import gathered
 from bigbatch.advice.times import StepTimes, fitted, spaced
 from bigbatch.errors import Problem
@@ -108,19 +108,19 @@ def test_what_a_sample_holds_during_a_step_is_seen_whatever_the_process_held_bef
     assert "10 and at 40 samples" in found.method
 
 
-def test_rates_of_three_rules_by_hand():
-    """k = 16: LEGW 4 times the rate and 16 times the warm-up; linear 16 times the rate."""
+def test_lrs_of_three_rules_by_hand():
+    """k = 16: LEGW 4 times the learning rate and 16 times the warm-up; linear 16 times the learning rate."""
     layers = {
         "a.weight": {"weight": 2.0, "signal": 0.01, "noise": 40.96, "dimensions": 2},  # ‖g‖² = .01 + .02 = .03
         "b.weight": {"weight": 3.0, "signal": 0.05, "noise": 81.92, "dimensions": 4},  # ‖g‖² = .05 + .04 = .09
         "b.bias": {"weight": 9.0, "signal": 1.0, "noise": 1.0, "dimensions": 1},
     }
-    found = rates.at(2048, Baseline(0.1, 128, 0.1), layers, weight_decay=0.0, total_epochs=4.0)
-    assert found["legw"] == pytest.approx({"rate": 0.4, "warmup_epochs": 1.6, "too_long": False})
-    assert found["linear"] == pytest.approx({"rate": 1.6, "warmup_epochs": 5.0, "too_long": True})
+    found = learning_rates.at(2048, Baseline(0.1, 128, 0.1), layers, weight_decay=0.0, total_epochs=4.0)
+    assert found["legw"] == pytest.approx({"lr": 0.4, "warmup_epochs": 1.6, "too_long": False})
+    assert found["linear"] == pytest.approx({"lr": 1.6, "warmup_epochs": 5.0, "too_long": True})
     # ‖w‖/‖g‖ is 2/√.03 = 11.547 and 3/.3 = 10: the median 10.774
     assert found["lars"]["trust_coefficient"] == pytest.approx(1 / 10.7735, rel=1e-4)
-    with_decay = rates.trust_coefficient(2048, layers, weight_decay=0.1)
+    with_decay = learning_rates.trust_coefficient(2048, layers, weight_decay=0.1)
     assert with_decay == pytest.approx(2 / (2 / (math.sqrt(0.03) + 0.2) + 3 / (0.3 + 0.3)))
 
 
@@ -141,8 +141,8 @@ def test_rates_of_three_rules_by_hand():
 def test_the_baseline_is_the_runs_own(recipe, settings, baseline, warmup_epochs):
     run = load_run(recipe, settings)
     now = run.global_batch.global_batch
-    assert rates.baseline_of(run, now) == baseline
-    assert rates.warmup_epochs(run, now) == pytest.approx(warmup_epochs)
+    assert learning_rates.baseline_of(run, now) == baseline
+    assert learning_rates.warmup_epochs(run, now) == pytest.approx(warmup_epochs)
 
 
 X, Y = torch.arange(40.0).view(20, 2), torch.arange(20)

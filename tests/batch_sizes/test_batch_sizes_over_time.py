@@ -1,7 +1,8 @@
-"""The global batch over time, and the rate that comes with it, by hand."""
+"""The global batch over time, and the learning rate that comes with it, by hand."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -10,14 +11,14 @@ from pydantic import ValidationError
 from bigbatch import batch_sizes, parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.schedules import check, curve, rate
+from bigbatch.schedules import check, curve, lr
 
 # Gao & Zhong 2020, section 3.2
 PAPER_STAGES = {
     "name": "steps",
     "stages": [
-        {"from_epoch": 0, "global_batch": 512, "rate": 0.005},
-        {"from_epoch": 1, "global_batch": 8192, "rate": 0.05},
+        {"from_epoch": 0, "global_batch": 512, "lr": 0.005},
+        {"from_epoch": 1, "global_batch": 8192, "lr": 0.05},
     ],
 }
 # Smith et al. 2018, Fig. 1: a fall to a fifth at epochs 60, 120 and 160
@@ -36,8 +37,8 @@ def batch_at(epochs: float, config, history=(), total_epochs: float = 200) -> in
     return batch_sizes.at(Position(epochs, total_epochs, 0), history, parts.configure("batch_sizes", config))
 
 
-def rate_at(epochs: float, global_batch: int, run, total_epochs: float = 200) -> float:
-    return rate(Position(epochs, total_epochs, global_batch), run)
+def lr_at(epochs: float, global_batch: int, run, total_epochs: float = 200) -> float:
+    return lr(Position(epochs, total_epochs, global_batch), run)
 
 
 def test_a_number_is_a_constant_batch():
@@ -47,33 +48,33 @@ def test_a_number_is_a_constant_batch():
     assert batch_at(199, 8192) == 8192
 
 
-def test_the_papers_first_epoch_has_its_own_batch_and_rate():
+def test_the_papers_first_epoch_has_its_own_batch_and_lr():
     run = run_with(PAPER_STAGES)
     assert [batch_at(epochs, PAPER_STAGES) for epochs in (0, 0.99, 1, 150)] == [512, 512, 8192, 8192]
-    assert rate_at(0.5, 512, run) == 0.005
-    assert rate_at(1.5, 8192, run) == 0.05
+    assert lr_at(0.5, 512, run) == 0.005
+    assert lr_at(1.5, 8192, run) == 0.05
 
 
-def test_a_stages_rate_is_the_peak_and_still_decays():
+def test_a_stages_lr_is_the_peak_and_still_decays():
     run = run_with(PAPER_STAGES, {"name": "composed", "decay": {"kind": "multi_step", "at_epochs": [100]}})
-    assert rate_at(50, 8192, run) == 0.05
-    assert rate_at(100, 8192, run) == pytest.approx(0.005)
+    assert lr_at(50, 8192, run) == 0.05
+    assert lr_at(100, 8192, run) == pytest.approx(0.005)
 
 
-def test_a_batch_that_reaches_into_the_next_stage_keeps_the_rate_it_began_with():
+def test_a_batch_that_reaches_into_the_next_stage_keeps_the_lr_it_began_with():
     stages = [
-        {"from_epoch": 0, "global_batch": 512, "rate": 0.005},
-        {"from_epoch": 0.5, "global_batch": 8192, "rate": 0.05},
+        {"from_epoch": 0, "global_batch": 512, "lr": 0.005},
+        {"from_epoch": 0.5, "global_batch": 8192, "lr": 0.05},
     ]
     # the middle of the batch of 512 lies behind the start of the second stage
-    assert rate_at(0.501, 512, run_with({"name": "steps", "stages": stages})) == 0.005
+    assert lr_at(0.501, 512, run_with({"name": "steps", "stages": stages})) == 0.005
 
 
-def test_a_stage_without_a_rate_leaves_it_to_the_schedule():
+def test_a_stage_without_an_lr_leaves_it_to_the_schedule():
     stages = [{"from_epoch": 0, "global_batch": 128}, {"from_epoch": 1, "global_batch": 512}]
     schedule = {"name": "composed", "scaling": "sqrt", "baseline_batch": 128}
     run = run_with({"name": "steps", "stages": stages}, schedule)
-    assert [rate_at(0, 128, run), rate_at(1, 512, run)] == pytest.approx([0.1, 0.2])
+    assert [lr_at(0, 128, run), lr_at(1, 512, run)] == pytest.approx([0.1, 0.2])
 
 
 @pytest.mark.parametrize(
@@ -86,35 +87,35 @@ def test_stages_that_do_not_cover_the_run_are_refused(starts, said):
         parts.configure("batch_sizes", {"name": "steps", "stages": stages})
 
 
-def test_the_batch_grows_where_the_rate_would_have_fallen():
+def test_the_batch_grows_where_the_lr_would_have_fallen():
     config = {"name": "increase", "start": 128, "maximum": 100_000, "decay": WIDE_RESNET}
     run = run_with(config)
     assert [batch_at(epochs, config) for epochs in (0, 60, 120, 160)] == [128, 640, 3200, 16000]
-    assert [rate_at(e, b, run) for e, b in ((0, 128), (60, 640), (120, 3200), (160, 16000))] == pytest.approx([0.1] * 4)
+    assert [lr_at(e, b, run) for e, b in ((0, 128), (60, 640), (120, 3200), (160, 16000))] == pytest.approx([0.1] * 4)
 
 
-def test_at_the_maximum_the_rate_falls_instead():
+def test_at_the_maximum_the_lr_falls_instead():
     config = {"name": "increase", "start": 128, "maximum": 1280, "decay": WIDE_RESNET}
     run = run_with(config)
     assert [batch_at(epochs, config) for epochs in (60, 120, 160)] == [640, 1280, 1280]
-    # 25 times less noise: the batch takes 10 of them, the rate 2.5
-    assert [rate_at(e, b, run) for e, b in ((60, 640), (120, 1280), (160, 1280))] == pytest.approx([0.1, 0.04, 0.008])
+    # 25 times less noise: the batch takes 10 of them, the learning rate 2.5
+    assert [lr_at(e, b, run) for e, b in ((60, 640), (120, 1280), (160, 1280))] == pytest.approx([0.1, 0.04, 0.008])
 
 
-def test_rate_over_batch_falls_exactly_as_under_the_decay_it_replaces():
+def test_lr_over_batch_falls_exactly_as_under_the_decay_it_replaces():
     config = {"name": "increase", "start": 100, "maximum": 700, "decay": {"kind": "polynomial"}}
     run = run_with(config)
     for epochs in (0.0, 13.7, 99.9, 150.0, 199.9):
         global_batch = batch_at(epochs, config)
         decayed = 0.1 * (1 - epochs / 200) ** 2
-        assert rate_at(epochs, global_batch, run) / global_batch == pytest.approx(decayed / 100)
+        assert lr_at(epochs, global_batch, run) / global_batch == pytest.approx(decayed / 100)
     assert batch_at(200, config) == 700  # the decay has reached zero
 
 
-def test_growth_is_no_reason_for_a_scaling_rule_to_raise_the_rate():
+def test_growth_is_no_reason_for_a_scaling_rule_to_raise_the_lr():
     config = {"name": "increase", "start": 128, "maximum": 3200, "decay": WIDE_RESNET}
     run = run_with(config, {"name": "goyal", "baseline_batch": 64, "decay": {"kind": "constant"}})
-    assert rate_at(120, 3200, run) == pytest.approx(0.2)
+    assert lr_at(120, 3200, run) == pytest.approx(0.2)
 
 
 NOISE = {"name": "noise_scale", "start": 64, "minimum": 32, "maximum": 1024, "every_epochs": 2}
@@ -172,4 +173,13 @@ def test_curve_shows_the_growing_batch():
     config = {"name": "increase", "start": 128, "maximum": 1280, "decay": WIDE_RESNET}
     points = curve(run_with(config), total_epochs=200, points=5)
     assert [point.global_batch for point in points] == [128, 640, 640, 1280, 1280]
-    assert [point.rate for point in points] == pytest.approx([0.1, 0.1, 0.1, 0.04, 0.008])
+    assert [point.lr for point in points] == pytest.approx([0.1, 0.1, 0.1, 0.04, 0.008])
+
+
+def test_run_json_calls_a_stages_lr_rate_as_it_always_did_and_both_are_read():
+    config = parts.configure("batch_sizes", PAPER_STAGES)
+    dumped = config.model_dump(mode="json")
+    assert json.dumps(dumped["stages"][0]) == '{"from_epoch": 0.0, "global_batch": 512, "rate": 0.005}'
+    assert parts.configure("batch_sizes", dumped) == config
+    plain = {"name": "steps", "stages": [{"from_epoch": 0, "global_batch": 512}]}
+    assert parts.configure("batch_sizes", plain).model_dump(mode="json")["stages"][0]["rate"] is None

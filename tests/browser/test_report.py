@@ -66,7 +66,7 @@ def downloaded(page, name):
 
 def test_the_report_of_a_sweep_shows_its_figures_and_gives_their_data(page, sweep, tmp_path):
     path = report([sweep.folder], tmp_path / "report.html")
-    # answers: against the batch. Curves: three losses, two accuracies, rate, batch. Probes: one.
+    # answers: against the batch. Curves: three losses, two accuracies, learning rate, batch. Probes: one.
     open_and_check(page, path, count=9)
     rows = downloaded(page, "test-accuracy-against-the-batch.csv")
     groups = sweep.answers().curves[0].groups

@@ -80,8 +80,8 @@ def weights_after_steps(kind, **options):
         model.weight.mul_(10)  # LAMB's ratio exceeds 1, so that clipping it shows
     inputs = torch.randn(6, 3, dtype=torch.float64)
     optimizer = kind(model.parameters(), **{"lr": 0.1, **options})
-    for rate in (1.0, 0.5, 0.1):
-        optimizer.param_groups[0]["lr"] *= rate
+    for lr in (1.0, 0.5, 0.1):
+        optimizer.param_groups[0]["lr"] *= lr
         optimizer.zero_grad()
 
         def loss():

@@ -49,7 +49,7 @@ def test_gradients_are_never_modified(kind, path, maximize):
 
 
 @pytest.mark.parametrize(("kind", "path"), BY_EVERY_PATH)
-def test_zero_weights_move_at_the_plain_rate(kind, path):
+def test_zero_weights_move_at_the_plain_lr(kind, path):
     # alone, and as two alike, which the fused path moves together
     for count in (1, 2):
         weights = [nn.Parameter(torch.zeros(2, 3)) for _ in range(count)]
@@ -309,7 +309,7 @@ def test_a_compiled_model_trains_the_same(kind):
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_torch_schedulers_set_the_rate(kind):
+def test_torch_schedulers_set_the_lr(kind):
     model = small_model()
     optimizer = kind(model.parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0 if step else 1.0)

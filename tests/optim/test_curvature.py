@@ -82,7 +82,7 @@ def test_flat_directions_and_linear_losses_take_radius_one():
     assert weight.tolist() == pytest.approx([0.6, 0.6])
 
 
-def test_excluded_tensors_take_the_plain_rate_and_unused_ones_stay():
+def test_excluded_tensors_take_the_plain_lr_and_unused_ones_stay():
     bias, unused = parameter(1.0, 1.0), parameter(1.0)
     Curvature([bias, unused], lr=0.1, hessian="exact").step(lambda: quadratic(bias))
     assert bias.tolist() == pytest.approx([0.5, 1.1])

@@ -1,4 +1,4 @@
-"""Which tensors are exempt from layer-wise rates: by rule, per group, visible and restored."""
+"""Which tensors are exempt from layer-wise learning rates: by rule, per group, visible and restored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_rule_about_names_needs_names():
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_excluded_tensors_take_the_plain_rate_and_still_decay(kind):
+def test_excluded_tensors_take_the_plain_lr_and_still_decay(kind):
     weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
     weight.grad = torch.tensor([0.5, -0.5])
     kind([weight], lr=0.1, weight_decay=0.2).step()

@@ -56,14 +56,14 @@ def test_lars_first_step_follows_the_paper():
     assert one_step(LARS, **step, norm="joint") == pytest.approx([3 - 0.7 * 2**0.5, 4 - 0.1 * 2**0.5])
 
 
-def test_lars_keeps_the_rate_inside_momentum():
+def test_lars_keeps_the_lr_inside_momentum():
     # w=10, g=1, trust .1: λ = .1·w. lr 1 then 0: inside, the second step still coasts by .5·1; outside it stops.
     def end(form):
         weight = torch.nn.Parameter(torch.tensor([10.0], dtype=torch.float64))
         optimizer = LARS([weight], 1.0, 0.5, trust_coefficient=0.1, exclude="none", momentum_form=form)
-        for rate in (1.0, 0.0):
+        for lr in (1.0, 0.0):
             weight.grad = torch.ones_like(weight)
-            optimizer.param_groups[0]["lr"] = rate
+            optimizer.param_groups[0]["lr"] = lr
             optimizer.step()
         return weight.item()
 

@@ -124,7 +124,7 @@ def test_stride_by_hand():
     assert found["stride"] == pytest.approx(0.1 * (1 + 2 + 4) / 3)
     assert found["normalised"] == pytest.approx(7 / 3)  # the mean |g|, eq. 6
     assert found["layers"] == pytest.approx({"first": 0.15, "second": 0.4})
-    assert found["first_order"] == pytest.approx(0.1 * 21)  # rate·|g|²
+    assert found["first_order"] == pytest.approx(0.1 * 21)  # lr·|g|²
     assert found["same_batch"]["fall"] == pytest.approx(0.5 * 21 * (1 - 0.9**2))  # less than to first order
 
 

@@ -23,7 +23,7 @@ def _where() -> dict[str, Any]:
 
 def step_row(step: int, loss: float | None, **more: Any) -> dict[str, Any]:
     row = {"epoch": step / 4, "samples": 10 * step, "step": step, "train_loss": loss, "train_accuracy": 0.5}
-    return row | {"rate": 0.1, "global_batch": 10, "kept": 10} | more
+    return row | {"lr": 0.1, "global_batch": 10, "kept": 10} | more
 
 
 def test_row(step: int, accuracy: float) -> dict[str, Any]:

@@ -219,7 +219,7 @@ def test_the_trials_of_a_search_are_reported_and_mirrored_though_one_is_damaged(
     asked = Search(ranges=ranges.parsed(["optimizer.lr=0.01..1:log"]), trials=3)
     sweep = Sweep.ask(small_run(), tmp_path / "sweep", search=asked)
     (base,) = (held_out(point, asked, None) for point in sweep.points())
-    tried = [base.run.with_settings([f"optimizer.lr={rate}"]) for rate in (0.1, 0.2, 0.3)]
+    tried = [base.run.with_settings([f"optimizer.lr={lr}"]) for lr in (0.1, 0.2, 0.3)]
     trials = [make(sweep.folder / "runs" / run.folder_name, run, [0.9]) for run in tried]
     assert folders([sweep.folder]) == sorted(trials)
     (trials[0] / "run.json").write_text("[]")

@@ -12,7 +12,7 @@ from torch import nn
 from bigbatch.errors import Problem
 from bigbatch.schedules import Baseline, Schedule, as_torch, legw, polynomial
 
-SCHEDULE = Schedule(legw, Baseline(rate=0.1, global_batch=16, warmup_epochs=0.5), polynomial())
+SCHEDULE = Schedule(legw, Baseline(lr=0.1, global_batch=16, warmup_epochs=0.5), polynomial())
 PLAN = {"total_epochs": 4, "samples_per_epoch": 100, "global_batch": 32}
 
 
@@ -23,17 +23,17 @@ def _warnings_are_errors():
         yield
 
 
-def sgd(*rates: float) -> torch.optim.SGD:
-    return torch.optim.SGD([{"params": [nn.Parameter(torch.ones(1))], "lr": rate} for rate in rates])
+def sgd(*lrs: float) -> torch.optim.SGD:
+    return torch.optim.SGD([{"params": [nn.Parameter(torch.ones(1))], "lr": lr} for lr in lrs])
 
 
-def rates_of(optimizer, scheduler, steps: int) -> list[float]:
-    rates = []
+def lrs_of(optimizer, scheduler, steps: int) -> list[float]:
+    lrs = []
     for _ in range(steps):
-        rates.append(optimizer.param_groups[0]["lr"])
+        lrs.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    return rates
+    return lrs
 
 
 def peak_share(epochs: float) -> float:
@@ -41,41 +41,41 @@ def peak_share(epochs: float) -> float:
     return epochs if epochs < 1 else (1 - epochs / 4) ** 2
 
 
-def test_rates_are_those_of_the_middle_of_each_batch_the_short_one_included():
+def test_lrs_are_those_of_the_middle_of_each_batch_the_short_one_included():
     optimizer = sgd(0.1)
-    rates = rates_of(optimizer, as_torch(SCHEDULE, optimizer, **PLAN), 8)
+    lrs = lrs_of(optimizer, as_torch(SCHEDULE, optimizer, **PLAN), 8)
     # 100 samples in batches of 32, 32, 32 and 4: middles at 16, 48, 80 and 98, then 116 ...
     middles = [16, 48, 80, 98, 116, 148, 180, 198]
-    assert rates == pytest.approx([0.1 * 2**0.5 * peak_share(middle / 100) for middle in middles])
+    assert lrs == pytest.approx([0.1 * 2**0.5 * peak_share(middle / 100) for middle in middles])
 
 
 @pytest.mark.parametrize("optimizer_first", [True, False])
 def test_resume_in_the_middle_goes_on_bit_for_bit(optimizer_first):
     optimizer = sgd(0.1, 0.2)
     scheduler = as_torch(SCHEDULE, optimizer, **PLAN)
-    rates_of(optimizer, scheduler, 6)
+    lrs_of(optimizer, scheduler, 6)
     file = io.BytesIO()
     torch.save({"optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, file)
-    expected = rates_of(optimizer, scheduler, 6)
+    expected = lrs_of(optimizer, scheduler, 6)
 
     file.seek(0)
     saved = torch.load(file, weights_only=True)
     resumed = sgd(0.1, 0.2)
-    if optimizer_first:  # torch's own schedulers overwrite the loaded rate in this order
+    if optimizer_first:  # torch's own schedulers overwrite the loaded learning rate in this order
         resumed.load_state_dict(saved["optimizer"])
     resumed_scheduler = as_torch(SCHEDULE, resumed, **PLAN)
     if not optimizer_first:
         resumed.load_state_dict(saved["optimizer"])
     resumed_scheduler.load_state_dict(saved["scheduler"])
-    assert rates_of(resumed, resumed_scheduler, 6) == expected
+    assert lrs_of(resumed, resumed_scheduler, 6) == expected
     assert resumed.param_groups[1]["lr"] == optimizer.param_groups[1]["lr"]
     assert resumed_scheduler.state_dict() == scheduler.state_dict()
 
 
-def test_the_schedulers_state_alone_sets_the_rate():
+def test_the_schedulers_state_alone_sets_the_lr():
     optimizer = sgd(0.1)
     scheduler = as_torch(SCHEDULE, optimizer, **PLAN)
-    rates_of(optimizer, scheduler, 6)
+    lrs_of(optimizer, scheduler, 6)
     resumed = sgd(0.1)
     resumed_scheduler = as_torch(SCHEDULE, resumed, **PLAN)
     resumed_scheduler.load_state_dict(scheduler.state_dict())
@@ -83,18 +83,18 @@ def test_the_schedulers_state_alone_sets_the_rate():
     assert resumed_scheduler.get_last_lr() == scheduler.get_last_lr()
 
 
-def test_a_changed_batch_changes_rate_and_stride_at_once():
+def test_a_changed_batch_changes_lr_and_stride_at_once():
     optimizer = sgd(0.1)
     scheduler = as_torch(SCHEDULE, optimizer, **PLAN)
-    rates_of(optimizer, scheduler, 4)  # one epoch
+    lrs_of(optimizer, scheduler, 4)  # one epoch
     scheduler.change_batch(8)
     # 8 is half the baseline's batch: 0.1/√2, its warm-up of a quarter epoch is over; middles at 104, 112
     expected = [0.1 / 2**0.5 * (1 - epochs / 4) ** 2 for epochs in (1.04, 1.12)]
-    assert rates_of(optimizer, scheduler, 2) == pytest.approx(expected)
+    assert lrs_of(optimizer, scheduler, 2) == pytest.approx(expected)
     again = sgd(0.1)
     resumed = as_torch(SCHEDULE, again, **PLAN)
     resumed.load_state_dict(scheduler.state_dict())
-    assert rates_of(again, resumed, 20) == rates_of(optimizer, scheduler, 20)
+    assert lrs_of(again, resumed, 20) == lrs_of(optimizer, scheduler, 20)
 
 
 def test_the_first_group_follows_the_schedule_and_the_others_their_proportion():
@@ -105,7 +105,7 @@ def test_the_first_group_follows_the_schedule_and_the_others_their_proportion():
     assert second == pytest.approx(first / 10)
 
 
-def test_a_rate_held_in_a_tensor_stays_that_tensor():
+def test_an_lr_held_in_a_tensor_stays_that_tensor():
     held = torch.tensor(0.1)
     optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1))], lr=held)
     scheduler = as_torch(SCHEDULE, optimizer, **PLAN)
@@ -118,9 +118,9 @@ def test_a_rate_held_in_a_tensor_stays_that_tensor():
 
 def test_the_whole_training_ends_near_zero_without_a_warning():
     optimizer = sgd(0.1)
-    rates = rates_of(optimizer, as_torch(SCHEDULE, optimizer, **PLAN), 16)
-    assert min(rates) > 0
-    assert rates[-1] == min(rates)
+    lrs = lrs_of(optimizer, as_torch(SCHEDULE, optimizer, **PLAN), 16)
+    assert min(lrs) > 0
+    assert lrs[-1] == min(lrs)
     assert optimizer.param_groups[0]["lr"] == 0  # the training is over
 
 

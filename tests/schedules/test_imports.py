@@ -12,8 +12,8 @@ def test_functions_keep_their_names_when_every_part_is_imported():
     for name in parts.names("schedules"):
         parts.find("schedules", name)
     assert schedules.constant().kind == "constant"
-    assert schedules.legw(schedules.Baseline(0.1, 128), 512).rate == 0.2
-    assert schedules.goyal(schedules.Baseline(0.1, 128), 512).rate == 0.4
+    assert schedules.legw(schedules.Baseline(0.1, 128), 512).lr == 0.2
+    assert schedules.goyal(schedules.Baseline(0.1, 128), 512).lr == 0.4
 
 
 def test_schedules_and_batch_sizes_do_not_import_torch():

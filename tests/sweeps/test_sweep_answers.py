@@ -10,18 +10,18 @@ from bigbatch.sweeps import Row, answers, confidence_interval, format_group, for
 from bigbatch.sweeps.rows import as_csv
 
 
-def row(batch, metric, seed=0, rate=0.1, status="done", measure="test_accuracy", variant=""):
+def row(batch, metric, seed=0, lr=0.1, status="done", measure="test_accuracy", variant=""):
     return Row(
         variant=variant,
-        settings={"global_batch": batch, "optimizer.lr": rate},
+        settings={"global_batch": batch, "optimizer.lr": lr},
         seed=seed,
         global_batch=batch,
-        rate=rate,
+        lr=lr,
         status=status,
         measure=measure,
         metric=metric,
-        folder=Path(f"runs/run-{batch}-{rate}-{seed}"),
-        all_else=f"{variant} {rate}",
+        folder=Path(f"runs/run-{batch}-{lr}-{seed}"),
+        all_else=f"{variant} {lr}",
         summary={} if metric is None else {measure: metric},
     )
 
@@ -134,56 +134,54 @@ def test_a_batch_that_is_judged_by_some_of_its_seeds_says_so():
 def test_two_seeds_that_prefer_one_batch_are_no_interval():
     (two,) = answers([*seeds(16, 0.9, 0.9), *seeds(32, 0.8, 0.8), *seeds(8, 0.8, 0.8)]).preferred
     assert (two.batch, two.low_batch, two.high_batch, two.n) == (16, None, None, 2)
-    assert two.note == "rate 0.1 prefers batch 16 (n=2, no interval)"
+    assert two.note == "learning rate 0.1 prefers batch 16 (n=2, no interval)"
 
 
-def test_the_batch_that_a_rate_prefers():
+def test_the_batch_that_an_lr_prefers():
     rows = [
         # means .70, .84, .80: 32 is preferred; the seeds' own best are 32, 32, 64
-        *seeds(16, 0.70, 0.70, 0.70, rate=0.1),
-        *seeds(32, 0.90, 0.88, 0.74, rate=0.1),
-        *seeds(64, 0.80, 0.78, 0.82, rate=0.1),
+        *seeds(16, 0.70, 0.70, 0.70, lr=0.1),
+        *seeds(32, 0.90, 0.88, 0.74, lr=0.1),
+        *seeds(64, 0.80, 0.78, 0.82, lr=0.1),
         # the larger the better: the grid ends too early
-        *seeds(16, 0.5, 0.5, 0.5, rate=0.4),
-        *seeds(32, 0.6, 0.6, 0.6, rate=0.4),
-        *seeds(64, 0.7, 0.7, 0.7, rate=0.4),
+        *seeds(16, 0.5, 0.5, 0.5, lr=0.4),
+        *seeds(32, 0.6, 0.6, 0.6, lr=0.4),
+        *seeds(64, 0.7, 0.7, 0.7, lr=0.4),
     ]
     slow, fast = answers(rows).preferred
     # log2: 5, 5, 6: mean 16/3, s = 1/√3, ± 4.302653 / 3 = 1.434218
-    assert (slow.rate, slow.batch, slow.edge, slow.n) == (0.1, 32, None, 3)
+    assert (slow.lr, slow.batch, slow.edge, slow.n) == (0.1, 32, None, 3)
     assert (slow.low_batch, slow.high_batch) == (
         pytest.approx(2 ** (16 / 3 - 1.434218)),
         pytest.approx(2 ** (16 / 3 + 1.434218)),
     )
     assert "(n=3, interval over the seeds' own best batches 15 to 109)" in slow.note
-    assert (fast.rate, fast.batch, fast.edge) == (0.4, 64, "upper")
+    assert (fast.lr, fast.batch, fast.edge) == (0.4, 64, "upper")
     assert (fast.low_batch, fast.high_batch) == (pytest.approx(64), pytest.approx(64))
     assert fast.note.endswith("it is the upper end of the grid: widen it")
 
 
 def test_a_best_value_on_the_edge_is_flagged_for_every_field_of_the_grid():
     inside = [
-        row(batch, 0.9 if (batch, rate) == (32, 0.2) else 0.5, rate=rate)
-        for batch in (16, 32, 64)
-        for rate in (0.1, 0.2, 0.4)
+        row(batch, 0.9 if (batch, lr) == (32, 0.2) else 0.5, lr=lr) for batch in (16, 32, 64) for lr in (0.1, 0.2, 0.4)
     ]
     assert answers(inside).edges == ()
-    corner = [row(batch, batch / 100 + rate, rate=rate) for batch in (16, 32, 64) for rate in (0.1, 0.2, 0.4)]
+    corner = [row(batch, batch / 100 + lr, lr=lr) for batch in (16, 32, 64) for lr in (0.1, 0.2, 0.4)]
     assert answers(corner).edges == (
         "the best global_batch is 64, the largest of its grid: a better one may lie outside",
         "the best optimizer.lr is 0.4, the largest of its grid: a better one may lie outside",
     )
     # 0.4 was tried and diverged: 0.2 is not at the end
-    diverged = [row(16, 0.5), row(16, 0.6, rate=0.2), row(16, None, rate=0.4, status="diverged")]
+    diverged = [row(16, 0.5), row(16, 0.6, lr=0.2), row(16, None, lr=0.4, status="diverged")]
     assert answers(diverged).edges == ()
 
 
-def test_rates_that_look_alike_in_a_table_are_not_taken_for_seeds():
-    rates = (0.12345671, 0.12345672)
-    assert [group.n for group in answers([row(16, 0.5, rate=rate) for rate in rates]).groups] == [1, 1]
-    assert [line.split(",")[2] for line in as_csv([row(16, 0.5, rate=r) for r in rates], Path(".")).splitlines()] == [
+def test_lrs_that_look_alike_in_a_table_are_not_taken_for_seeds():
+    lrs = (0.12345671, 0.12345672)
+    assert [group.n for group in answers([row(16, 0.5, lr=lr) for lr in lrs]).groups] == [1, 1]
+    assert [line.split(",")[2] for line in as_csv([row(16, 0.5, lr=r) for r in lrs], Path(".")).splitlines()] == [
         "optimizer.lr",
-        *map(str, rates),
+        *map(str, lrs),
     ]
 
 

@@ -153,7 +153,7 @@ def test_the_committed_mnist_sweep_asks_what_it_says(tmp_path):
     points = {point.variant: point for point in sweep.points()}
 
     def peak(name):
-        return max(point.rate for point in schedules.curve(points[name].run, 25.0, 1000))
+        return max(point.lr for point in schedules.curve(points[name].run, 25.0, 1000))
 
     assert all(name.endswith(f" {point.global_batch}") for name, point in points.items())
     # k = 64: √k · 0.1 = 0.8 and k · 0.1 = 6.4
@@ -167,12 +167,12 @@ def test_the_committed_mnist_sweep_asks_what_it_says(tmp_path):
 
 
 def test_ranges_of_a_search():
-    rate, units, name = ranges.parsed(["optimizer.lr=0.01..1:log", "model.hidden=16..64", "optimizer=lars,adam"])
-    assert (rate.low, rate.high, rate.log, rate.whole) == (0.01, 1, True, False)
+    lr, units, name = ranges.parsed(["optimizer.lr=0.01..1:log", "model.hidden=16..64", "optimizer=lars,adam"])
+    assert (lr.low, lr.high, lr.log, lr.whole) == (0.01, 1, True, False)
     assert (units.low, units.high, units.log, units.whole) == (16, 64, False, True)
     assert name.choices == ("lars", "adam")
     # 5 % of two decades is a tenth of a decade: 0.01 · 10^0.1 = 0.0126
-    assert [rate.edge(value) for value in (0.0125, 0.013, 0.5, 0.9)] == ["lower", None, None, "upper"]
+    assert [lr.edge(value) for value in (0.0125, 0.013, 0.5, 0.9)] == ["lower", None, None, "upper"]
     assert [units.edge(value) for value in (18, 19, 61, 62)] == ["lower", None, None, "upper"]
 
 

@@ -16,14 +16,14 @@ from bigbatch.sweeps import Sweep, ranges
 from bigbatch.sweeps.ranges import Search
 from bigbatch.sweeps.search import Trials, _others_may_have_ended, without_password
 
-RATES = ranges.parsed(["optimizer.lr=0.001..1:log"])
+LRS = ranges.parsed(["optimizer.lr=0.001..1:log"])
 
 
 def search(**about):
-    return Search(**({"ranges": RATES, "trials": 4, "held_out": 0.25} | about))
+    return Search(**({"ranges": LRS, "trials": 4, "held_out": 0.25} | about))
 
 
-def rates(sweep):
+def lrs(sweep):
     """Of the trials that counted, in their order."""
     (study,) = Trials(sweep, None, None).studies
     trials = [trial for trial in study.trials if trial.state != optuna.trial.TrialState.FAIL]
@@ -40,12 +40,12 @@ def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypa
         sweep.work()
 
     assert ended_in(in_a_process(work)) == -signal.SIGKILL
-    assert len(rates(sweep)) == 1
+    assert len(lrs(sweep)) == 1
     sweep.work()
     whole = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "whole", search=search())
     whole.work()
-    assert len(rates(sweep)) == 4
-    assert rates(sweep) == rates(whole)
+    assert len(lrs(sweep)) == 4
+    assert lrs(sweep) == lrs(whole)
     assert [row.metric for row in sweep.rows()] == [row.metric for row in whole.rows()]
     assert [row.status for row in sweep.rows()] == ["done"] * 4
 
@@ -56,7 +56,7 @@ def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypa
 
     found = sweep.answers()
     best = max(sweep.rows(), key=lambda row: row.metric)
-    assert found.best.rate == best.rate
+    assert found.best.lr == best.lr
     assert any(best.label in note and "best of 4 trials" in note for note in found.notes)
     assert "held-out training samples" in found.notes[-1]
     # a quarter of the 72 training samples judges, the test samples are not looked at
@@ -66,7 +66,7 @@ def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypa
 
 
 def test_an_unpromising_trial_is_stopped_and_kept_as_a_row(tmp_path):
-    # a rate of 1e-9 stays where it began, below the others' median; from the fifth of twelve epochs on, when a third
+    # a lr of 1e-9 stays where it began, below the others' median; from the fifth of twelve epochs on, when a third
     # of the training is over, it has 432 steps of 50 ms to be noticed in
     still = ranges.parsed(["optimizer.lr=1e-9..2e-9"])
     optimizer = {"name": "sweep_parts:SlowingSGD", "lr": 1e-9, "at_step": 4 * 54}
@@ -116,7 +116,7 @@ def test_each_setting_has_a_search_of_its_own(tmp_path):
         Folder(tmp_path / "runs" / point.folder_name).create(point.run)
     assert todo.next() is None
     assert [row.variant for row in sweep.rows()] == ["plain"] * 2 + ["heavy"] * 2
-    assert len({row.rate for row in sweep.rows()}) == 2  # both searches begin with the same draws
+    assert len({row.lr for row in sweep.rows()}) == 2  # both searches begin with the same draws
     assert all(0.001 <= row.settings["optimizer.lr"] <= 1 for row in sweep.rows())
 
 
@@ -132,7 +132,7 @@ def test_a_trial_of_a_dead_worker_is_followed_by_one(tmp_path):
     points = [first.next(), second.next(), first.next(), second.next()]
     assert [point is None for point in points] == [False, False, True, True]
     assert points[0].run != points[1].run
-    assert len(rates(sweep)) == 2
+    assert len(lrs(sweep)) == 2
 
 
 def test_a_trial_that_is_still_trained_for_a_dead_worker_is_waited_for(tmp_path):

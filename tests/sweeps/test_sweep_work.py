@@ -266,7 +266,7 @@ def test_runs_at_once_take_a_part_of_the_time_but_no_less_than_the_longest():
     assert Estimate(0.0, []).seconds(2) == 0
 
 
-def test_a_plan_does_not_stumble_over_a_rate_that_diverges(tmp_path):
+def test_a_plan_does_not_stumble_over_an_lr_that_diverges(tmp_path):
     sweep = Sweep.ask(tiny_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.1}), tmp_path)
     (kind,) = timing.estimated(sweep.points(), 1, sweep.folder, None).kinds
     assert (kind.steps, kind.seconds_per_step > 0) == (12, True)

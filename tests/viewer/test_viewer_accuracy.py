@@ -33,7 +33,7 @@ def test_the_filter_stands_beside_its_controls(kept, tmp_path):
     leave_run(runs, 0.95)
     leave_run(runs, 0.7, filter={"name": "random", "like": str(kept), "seed": 4})
     leave_run(runs, 0.6, filter={"name": "random", "like": str(kept), "seed": 5})
-    # these have nothing to do with it: another rate, another filter, unfinished, unreadable
+    # these have nothing to do with it: another learning rate, another filter, unfinished, unreadable
     leave_run(runs, 0.1, optimizer={"name": "momentum", "lr": 0.2})
     leave_run(runs, 0.1, filter={"name": "el2n"})
     (leave_run(runs, 0.1, seed=77).path / "summary.json").unlink()

@@ -1,6 +1,6 @@
 """One training step as the training loop takes it: engine, exact gradient of the global batch, optimizer.
 
-Left out is what the loop does around it: the rate, the sum of losses over ranks, the row of metrics.
+Left out is what the loop does around it: the learning rate, the sum of losses over ranks, the row of metrics.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""The rate and the warm-up at another batch: what LEGW, linear scaling and LARS make of the present ones."""
+"""The learning rate and the warm-up at another batch: what LEGW, linear scaling and LARS make of the present ones."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import Any
 
-from bigbatch.optim.lars import local_rate
+from bigbatch.optim.lars import local_lr
 from bigbatch.run import Run
 from bigbatch.schedules import Baseline, goyal, legw
 
 
 def baseline_of(run: Run, now: int) -> Baseline:
-    """What the run was tuned with: its schedule's baseline, or its own rate and batch."""
+    """What the run was tuned with: its schedule's baseline, or its own learning rate and batch."""
     options: Any = run.schedule
     in_words: Any = getattr(options, "warmup", None)  # of `composed`, which has kinds of warm-up
     warmup = float(getattr(options, "warmup_epochs", getattr(in_words, "epochs", 0.0)))
-    rate: Any = run.optimizer
-    return Baseline(rate.lr, getattr(options, "baseline_batch", None) or now, warmup)
+    optimizer: Any = run.optimizer
+    return Baseline(optimizer.lr, getattr(options, "baseline_batch", None) or now, warmup)
 
 
 def warmup_epochs(run: Run, now: int) -> float:
@@ -28,19 +28,19 @@ def warmup_epochs(run: Run, now: int) -> float:
 def at(
     batch: int, baseline: Baseline, layers: dict[str, dict[str, float]], weight_decay: float, total_epochs: float | None
 ) -> dict[str, Any]:
-    """By rule: rate and warm-up epochs at `batch`. `layers` has ‖w‖, trΣ and |G|² of each tensor."""
+    """By rule: learning rate and warm-up epochs at `batch`. `layers` has ‖w‖, trΣ and |G|² of each tensor."""
     by_legw, by_goyal = legw(baseline, batch), goyal(baseline, batch)
     linear_warmup = by_goyal.warmup_epochs if batch > baseline.global_batch else baseline.warmup_epochs
     found: dict[str, dict[str, Any]] = {
         "baseline": {
-            "rate": baseline.rate,
+            "lr": baseline.lr,
             "global_batch": baseline.global_batch,
             "warmup_epochs": baseline.warmup_epochs,
         },
-        "legw": {"rate": by_legw.rate, "warmup_epochs": by_legw.warmup_epochs},
-        "linear": {"rate": by_goyal.rate, "warmup_epochs": linear_warmup},
+        "legw": {"lr": by_legw.lr, "warmup_epochs": by_legw.warmup_epochs},
+        "linear": {"lr": by_goyal.lr, "warmup_epochs": linear_warmup},
         "lars": {
-            "rate": by_goyal.rate,
+            "lr": by_goyal.lr,
             "warmup_epochs": linear_warmup,
             "trust_coefficient": trust_coefficient(batch, layers, weight_decay),
         },
@@ -60,5 +60,5 @@ def trust_coefficient(batch: int, layers: dict[str, dict[str, float]], weight_de
     for layer in layers.values():
         gradient_norm = max(0.0, layer["signal"] + layer["noise"] / batch) ** 0.5
         if layer["dimensions"] > 1 and gradient_norm > 0 and layer["weight"] > 0:
-            found.append(local_rate(layer["weight"], gradient_norm, 1.0, weight_decay, 0.0))
+            found.append(local_lr(layer["weight"], gradient_norm, 1.0, weight_decay, 0.0))
     return 1 / median(found) if found else None
