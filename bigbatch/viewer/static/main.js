@@ -1,57 +1,65 @@
 // From an address with a token to a page that works: session, documents, panels, in this order.
 
-import { Accuracy } from "./accuracy.js";
-import { Api, Gone, Refused } from "./api.js";
-import { App } from "./app.js";
-import { Card } from "./card.js";
-import { ClassList } from "./classes.js";
-import { Compare } from "./compare.js";
-import { follow } from "./connection.js";
-import { Controls } from "./controls.js";
-import { Document } from "./document.js";
-import { at, say } from "./dom.js";
-import { Export } from "./export.js";
-import { Gallery } from "./gallery.js";
-import { listen, shortcuts } from "./keys.js";
-import { Log } from "./log.js";
-import { MapPanel } from "./map.js";
-import { Notices } from "./notices.js";
-import { Header, SelectionBar, Toolbar, Tooltip, makeTabs, makeTheme } from "./panels.js";
-import { openSession, reloadOnNewToken } from "./session.js";
-import { Summary } from "./summary.js";
-import { Thumbnails } from "./thumbnails.js";
+import { AccuracyChart } from "./panels/accuracy.js";
+import { Api, ServerUnreachable, RequestError } from "./server/api.js";
+import { App } from "./state/app.js";
+import { SampleCard } from "./panels/card.js";
+import { ClassList } from "./panels/classes.js";
+import { Comparison } from "./panels/comparison.js";
+import { followChanges } from "./server/connection.js";
+import { Controls } from "./panels/controls.js";
+import { FilterDocument } from "./state/document.js";
+import { byId, setText } from "./ui/dom.js";
+import { ExportMenu } from "./panels/export.js";
+import { Gallery } from "./panels/gallery.js";
+import { listenToKeys, makeShortcuts } from "./ui/shortcuts.js";
+import { OverrideLog } from "./panels/log.js";
+import { MapPanel } from "./map/panel.js";
+import { Notices } from "./ui/notices.js";
+import { Header } from "./panels/header.js";
+import { SelectionBar, Toolbar, Tooltip } from "./panels/toolbar.js";
+import { makeTabs } from "./ui/tabs.js";
+import { makeTheme } from "./ui/theme.js";
+import { openSession, reloadOnNewToken } from "./server/session.js";
+import { SummaryTable } from "./panels/summary.js";
+import { Thumbnails } from "./ui/thumbnails.js";
+/** @import { About } from "./state/document.js" */
 
 reloadOnNewToken();
 try {
   await start();
 } catch (problem) {
-  refuse(problem);
+  showStartError(problem);
 }
 
 async function start() {
   const api = new Api(await openSession());
-  const { documents: listed } = await api.get("documents");
-  const documents = listed.map((about) => new Document(api, about));
+  /** @type {{documents: About[]}} */
+  const { documents: listed } = await api.getJson("documents");
+  const documents = listed.map((about) => new FilterDocument(api, about));
   await Promise.all(documents.map((document) => document.load()));
   const app = new App(api, documents, new Notices());
-  globalThis.viewer = app; // for the console
-  build(app);
+  Object.assign(globalThis, { viewer: app }); // for the console
+  buildPanels(app);
   document.body.dataset.stage = "ready";
-  await shown();
+  await waitForPaint();
   performance.mark("first full paint");
-  for (const document of documents) fetchTheRest(app, document);
-  follow(app);
+  for (const document of documents) fetchLogAndAccuracy(app, document);
+  followChanges(app);
 }
 
-/** Panels in the order they are drawn in: the map first, since it is what a moving hand looks at. */
-function build(app) {
+/**
+ * Panels in the order they are drawn in: the map first, since it is what a moving hand looks at.
+ * @param {App} app
+ */
+function buildPanels(app) {
   const thumbnails = app.documents.map((document) => new Thumbnails(document));
   const maps = app.documents.map((document) => new MapPanel(app, document));
-  at("map-row").append(...maps.map((map) => map.element));
+  byId("map-row").append(...maps.map((map) => map.element));
   const toggleTheme = makeTheme(app);
   const openTab = makeTabs(app);
   const gallery = new Gallery(app, thumbnails);
-  const exporting = new Export(app, maps);
+  const exportMenu = new ExportMenu(app, maps);
   app.maps = maps;
   app.panels = [
     ...maps,
@@ -61,42 +69,42 @@ function build(app) {
     new Toolbar(app, maps),
     new SelectionBar(app),
     new Tooltip(app, thumbnails),
-    new Card(app, thumbnails),
+    new SampleCard(app, thumbnails),
     gallery,
-    new Compare(app),
-    new Summary(app),
-    new Log(app),
-    new Accuracy(app),
+    new Comparison(app),
+    new SummaryTable(app),
+    new OverrideLog(app),
+    new AccuracyChart(app),
   ];
-  listen(shortcuts(app, { maps, gallery, exporting, toggleTheme, openTab }));
-  app.changed("document", "decision", "settings", "class", "focus", "log", "tool", "look", "accuracy");
+  listenToKeys(makeShortcuts(app, { maps, gallery, exportMenu, toggleTheme, openTab }));
+  app.invalidate("document", "decision", "settings", "class", "focus", "log", "tool", "appearance", "accuracy");
 }
 
-/** What the first look does without. */
-async function fetchTheRest(app, document) {
+/** What the first look does without. @param {App} app @param {FilterDocument} document */
+async function fetchLogAndAccuracy(app, document) {
   try {
     await app.fetchLog(document);
-    document.accuracy = await app.api.get(`${document.id}/accuracy`);
-    app.changed("accuracy");
+    document.accuracy = (await app.api.getJson(`${document.id}/accuracy`)).series;
+    app.invalidate("accuracy");
   } catch (problem) {
-    app.report(problem);
+    app.reportProblem(problem);
   }
 }
 
-/** The page cannot start: say why, in the server's words where it gave some. */
-function refuse(problem) {
-  const known = problem instanceof Refused || problem instanceof Gone;
-  const restarted = problem instanceof Refused && problem.status === 401;
+/** The page cannot start: say why, in the server's words where it gave some. @param {any} problem */
+function showStartError(problem) {
+  const known = problem instanceof RequestError || problem instanceof ServerUnreachable;
+  const restarted = problem instanceof RequestError && problem.status === 401;
   const words = restarted
     ? "The server was started again: open the new address that 'bigbatch view' printed. Nothing is lost."
     : problem.message;
   document.body.dataset.stage = "refused";
-  say(at("start-words"), known ? words : `This page failed: ${words}`);
+  setText(byId("start-words"), known ? words : `This page failed: ${words}`);
   if (!known) throw problem;
 }
 
 /** After the next frame is on the screen. */
-function shown() {
+function waitForPaint() {
   return new Promise((resolve) => {
     requestAnimationFrame(() => requestAnimationFrame(resolve));
   });

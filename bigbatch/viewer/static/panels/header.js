@@ -1,0 +1,33 @@
+// The header: names of the files, dataset and totals.
+
+import { byId, make, setText } from "../ui/dom.js";
+import { count, percent } from "../ui/formatting.js";
+/** @import { App, Topic } from "../state/app.js" */
+
+/** Name, dataset and totals. */
+export class Header {
+  /** @type {Topic[]} */
+  topics = ["decision", "document", "saved"];
+
+  /** @param {App} app */
+  constructor(app) {
+    this.app = app;
+  }
+
+  render() {
+    const { document: shown, documents } = this.app;
+    const { kept, dropped, fraction } = shown.counts();
+    const names = documents.map((one) => one.name).join(" and ");
+    const dataset = shown.about.dataset.includes(":") ? "" : ` · ${shown.about.dataset}`; // a file has no name for it
+    setText(byId("about"), `${names}${dataset} · ${count(shown.samples)} samples`);
+    byId("about").title = `${names}\n${shown.about.network ?? ""}`;
+    document.title = `${names} · bigbatch view`;
+    const totals = byId("totals");
+    totals.dataset.kept = String(kept);
+    totals.dataset.dropped = String(dropped);
+    totals.replaceChildren(
+      make("span.kept", {}, make("b", {}, count(kept)), " kept"),
+      make("span.dropped", {}, make("b", {}, count(dropped)), ` dropped (${percent(fraction)})`)
+    );
+  }
+}
