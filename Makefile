@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-browser test-realdata test-slow horovod test-horovod bench-optim golden format clean
+.PHONY: demo test test-js test-browser test-realdata test-slow horovod test-horovod bench-optim golden format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -13,6 +13,12 @@ test: .venv/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
+# Checks the types of the viewer's page (JSDoc). TypeScript goes into a folder that nothing else sees.
+TYPESCRIPT := typescript@5.9.3
+test-js:
+	npm install --no-save --no-package-lock --no-audit --no-fund --loglevel error --prefix .node $(TYPESCRIPT)
+	.node/node_modules/.bin/tsc --project tsconfig.json
 
 test-realdata: .venv/installed-dev
 	$(BIN)/python -m pytest -m "realdata and not slow"
@@ -45,7 +51,7 @@ format: .venv/installed-dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .bench-peers build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .bench-peers .node build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 # Stamps, so that an unchanged project is not installed again. torch comes first and alone: named by another package
 # before it is there, it would be taken in a build with gigabytes for GPUs.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mimetypes
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from operator import gt
@@ -32,7 +31,7 @@ _SECONDS_OF_A_LONG_POLL = 25.0
 _MOST_NEIGHBOURS = 100
 _MOST_DIGITS = 18
 _LONGEST_SENTENCE = 500  # characters: what is quoted may be megabytes
-_TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml"}
+_MEDIA_TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml"}
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -101,7 +100,7 @@ class Viewer:
             "network": info.get("network", {}).get("network"),
             "revision": document.revision,
             "settings": document.settings.model_dump(),
-            "looked_at": int(document.points.looked_at.sum()),
+            "considered": int(document.points.considered.sum()),
             "min_samples_max": document.points.most_min_samples,
             "columns": document.columns(),
             "images": None if document.atlas is None else asdict(document.atlas.layout),
@@ -212,17 +211,6 @@ class Viewer:
             raise Refused("there is no export of that name from this session: export it first", 404)
         return FileResponse(path, filename=path.name)
 
-    # -- the page
-
-    async def page(self, request: Request) -> Response:
-        """A file of static/ by its name among those that are there."""
-        wanted = request.path_params.get("name", "index.html")
-        path = next((path for path in STATIC.iterdir() if path.name == wanted and path.is_file()), None)
-        if path is None:
-            raise Refused("there is no such page: open the address that 'bigbatch view' printed", 404)
-        kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        return Response(path.read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
-
     def _document(self, request: Request) -> Document:
         number = request.path_params["d"]
         if number >= len(self.documents):
@@ -249,8 +237,13 @@ def build(viewer: Viewer, host: str, *, framed: bool = False) -> Any:
         Route("/api/{d:int}/changes", viewer.wait_for_changes),
         Route("/api/{d:int}/export", viewer.export, methods=["POST"]),
         Route("/api/{d:int}/exports/{name}", viewer.exported),
-        Route("/", viewer.page),
-        Route("/{name}", viewer.page),
+        Route("/", _static_file(STATIC / "index.html")),
+        # one route per file that exists, so that no path can lead out of the folder
+        *(
+            Route(f"/{path.relative_to(STATIC).as_posix()}", _static_file(path))
+            for path in sorted(STATIC.rglob("*"))
+            if path.suffix in _MEDIA_TYPES
+        ),
     ]
     handlers: dict[Any, Any] = {
         Problem: _refuse,
@@ -259,6 +252,16 @@ def build(viewer: Viewer, host: str, *, framed: bool = False) -> Any:
         Exception: _fault,
     }
     return Guard(Starlette(routes=routes, exception_handlers=handlers), viewer.keys, host, framed=framed)
+
+
+def _static_file(path: Path) -> Callable[[Request], Response]:
+    """An endpoint that returns one file of the page."""
+
+    def respond(request: Request) -> Response:
+        headers = {"cache-control": "no-cache"}
+        return Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix], headers=headers)
+
+    return respond
 
 
 async def _refuse(request: Request, problem: Problem) -> Response:

@@ -72,7 +72,7 @@ class Document:
 
     def columns(self) -> list[str]:
         optional = [name for name in _OPTIONAL_COLUMNS if name in self.saved.arrays]
-        return ["position", "label", "eps_star", "looked_at", "override", *optional]
+        return ["position", "label", "eps_star", "considered", "override", *optional]
 
     def column(self, name: str, min_samples: int | None = None) -> NDArray[Any]:
         """One row a sample, in the type that the page expects."""
@@ -86,7 +86,7 @@ class Document:
             return self.now().overrides
         if name == "position":
             return self.points.positions
-        return self.points.labels.astype("<u2") if name == "label" else self.points.looked_at.astype("u1")
+        return self.points.labels.astype("<u2") if name == "label" else self.points.considered.astype("u1")
 
     def now(self) -> Now:
         """Settings and overrides that belong together, whatever is changed meanwhile."""

@@ -33,8 +33,8 @@ class Points:
         self.labels: NDArray[np.int64] = saved.arrays["label"].astype(np.int64, copy=False)
         self.positions: NDArray[np.float32] = np.ascontiguousarray(saved.arrays["map"], np.float32)
         self._measured: NDArray[Any] = saved.arrays.get("points", self.positions)
-        self.looked_at: NDArray[np.bool_] = ~np.isnan(self._measured[:, 0])
-        counts = np.bincount(self.labels[self.looked_at])
+        self.considered: NDArray[np.bool_] = ~np.isnan(self._measured[:, 0])
+        counts = np.bincount(self.labels[self.considered])
         self.most_min_samples = int(min(_MOST_MIN_SAMPLES, counts[counts > 0].min()))
         self._eps_stars: OrderedDict[int, Floats] = OrderedDict()
         self._eps_stars[min_samples] = saved.score.numpy().astype(np.float64, copy=False)
@@ -70,7 +70,7 @@ class Points:
     def refuse_too_many_pairs(self, radii: Mapping[int, float]) -> None:
         """A wide eps in a large class would take all memory there is."""
         for index, radius in radii.items():
-            members = self._measured[(self.labels == index) & self.looked_at].astype(np.float64)
+            members = self._measured[(self.labels == index) & self.considered].astype(np.float64)
             if len(members) ** 2 <= _MOST_PAIRS:
                 continue
             probed = members[:: max(1, len(members) // _PROBED)]
@@ -85,7 +85,7 @@ class Points:
     def neighbours(self, sample: int, count: int) -> list[dict[str, Any]]:
         """The nearest other samples on the map, of any class."""
         self.check_sample(sample)
-        if not self.looked_at[sample]:
+        if not self.considered[sample]:
             return []
         tree, samples = self._tree
         distances, near = tree.query(self.positions[sample], k=np.arange(1, min(count + 1, len(samples)) + 1))
@@ -103,6 +103,6 @@ class Points:
 
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
-        samples = np.flatnonzero(self.looked_at)
+        samples = np.flatnonzero(self.considered)
         tree_class = library("scipy.spatial", "the search of neighbours").cKDTree
         return tree_class(self.positions[samples], balanced_tree=False, compact_nodes=False), samples

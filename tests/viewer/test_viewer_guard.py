@@ -149,7 +149,16 @@ def test_a_large_body_without_a_length_is_refused_too(server):
 @pytest.mark.parametrize("dots", ["..", "%2e%2e", "..%2f..%2fkept.npz", "%2e%2e%2fkept.npz", "..%5ckept.npz", "a%00b"])
 def test_no_path_leads_out(server, dots):
     headers = {"authorization": f"Bearer {session_of(server)}"}
-    places = ["/{}", "/static/{}", "/api/{}", "/api/{}/columns/label", "/api/0/{}", "/api/0/columns/{}"]
+    places = [
+        "/{}",
+        "/static/{}",
+        "/map/{}",
+        "/map/{}/index.html",
+        "/api/{}",
+        "/api/{}/columns/label",
+        "/api/0/{}",
+        "/api/0/columns/{}",
+    ]
     places += ["/api/0/neighbours/{}", "/api/0/atlas/{}", "/api/0/image/{}", "/api/0/exports/{}", "/{}/kept.npz"]
     for place in places:
         status, body = raw(server, "GET", place.format(dots), **headers)
@@ -162,5 +171,6 @@ def test_the_page_is_served_without_a_session_and_nothing_else_is(server):
     assert status == 200
     assert page == raw(server, "GET", "/index.html")[1]
     assert b"<script" in page
-    for name in ("/app.py", "/__init__.py", "/static", "/INDEX.HTML"):
+    assert raw(server, "GET", "/map/panel.js")[0] == raw(server, "GET", "/styles/map.css")[0] == 200
+    for name in ("/app.py", "/__init__.py", "/static", "/INDEX.HTML", "/map", "/map/", "/map/api.js", "/map//panel.js"):
         assert raw(server, "GET", name)[0] == 404

@@ -35,7 +35,7 @@ def page_mask(page):
     settings = page.about()["settings"]
     eps = np.array(settings["eps"], float)
     eps_star = page.column("eps_star", "<f8", f"?min_samples={settings['min_samples']}")
-    dropped = (eps[page.column("label", "<u2")] < eps_star) | (page.column("looked_at", "u1") == 0)
+    dropped = (eps[page.column("label", "<u2")] < eps_star) | (page.column("considered", "u1") == 0)
     override = page.column("override", "i1")
     return np.where(override == NOTHING, ~dropped, override == 1)
 
@@ -53,7 +53,7 @@ def test_a_document_says_what_it_is(page, kept):
     assert about["classes"] == [str(number) for number in range(10)]
     assert about["network"] == "viewer_parts:Net"
     assert about["revision"] == 0
-    assert about["looked_at"] == 1437
+    assert about["considered"] == 1437
     assert about["min_samples_max"] == 50
     assert about["images"] == {
         "width": 8, "height": 8, "channels": 1, "per_page": 1024, "across": 32, "pages": 2,
@@ -71,7 +71,7 @@ def test_columns_are_the_files_arrays(page, kept):
     assert np.array_equal(page.column("position", "<f4").reshape(-1, 2), saved.arrays["map"])
     assert np.array_equal(page.column("label", "<u2"), saved.arrays["label"])
     assert np.array_equal(page.column("eps_star", "<f8"), saved.score.numpy())
-    assert page.column("looked_at", "u1").all()
+    assert page.column("considered", "u1").all()
     assert (page.column("override", "i1") == NOTHING).all()
     for name, dtype in (("prediction", "<i4"), ("confidence", "<f4"), ("loss", "<f4")):
         assert np.array_equal(page.column(name, dtype), saved.arrays[name])

@@ -106,14 +106,14 @@ def test_distances_are_taken_where_the_filter_took_them(tmp_path):
     assert torch.equal(filters.rebuild(result).mask, filters.load(result).mask)
 
 
-def test_what_an_earlier_filter_dropped_was_not_looked_at(kept, tmp_path):
+def test_what_an_earlier_filter_dropped_was_not_considered(kept, tmp_path):
     path = make_kept(tmp_path / "second.npz", after=kept)
     first = filters.load(kept).mask.numpy()
     with page_of(path) as page:
-        assert np.array_equal(page.column("looked_at", "u1") == 1, first)
+        assert np.array_equal(page.column("considered", "u1") == 1, first)
         assert np.isinf(page.column("eps_star", "<f8")[~first]).all()
         assert np.isnan(page.column("position", "<f4").reshape(-1, 2)[~first]).all()
-        assert page.about()["looked_at"] == first.sum()
+        assert page.about()["considered"] == first.sum()
         out = int(np.flatnonzero(~first)[0])
         assert page.get(f"0/neighbours/{out}").json() == []
         page.post("0/overrides", {"action": "keep", "samples": [out]})

@@ -39,7 +39,9 @@ def test_opens_with_the_counts_of_the_file_and_asks_nobody_else(
     preloaded = page.eval_on_selector_all(
         "[rel=modulepreload]", "links => links.map(link => link.getAttribute('href'))"
     )
-    assert sorted([*preloaded, "main.js"]) == sorted(path.name for path in STATIC.glob("*.js"))
+    assert sorted([*preloaded, "main.js"]) == sorted(
+        path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")
+    )
 
 
 def test_noise_follows_eps_while_the_mouse_drags_it(open_tab: Callable[..., Tab], library: Library, page: Any) -> None:
@@ -293,10 +295,10 @@ def test_the_arithmetic_of_shares_is_the_librarys(open_tab: Callable[..., Tab], 
             expected = filters.decide_eps(eps_star, labels, "fraction", drop=drop, per_class=per_class)
             found = page.evaluate(
                 """async ([label, epsStar, drop, perClass]) => {
-                  const { epsOfFraction, merged, sortedByClass } = await import("/decide.js");
+                  const { epsForFraction, mergeSorted, sortEpsStarByClass } = await import("/state/decision.js");
                   const columns = { label, epsStar: epsStar.map((value) => value ?? Infinity) };
-                  const sorted = sortedByClass(columns, 4);
-                  return Array.from(epsOfFraction(sorted, () => merged(sorted), drop, perClass));
+                  const sorted = sortEpsStarByClass(columns, 4);
+                  return Array.from(epsForFraction(sorted, () => mergeSorted(sorted), drop, perClass));
                 }""",
                 [labels.tolist(), [x if np.isfinite(x) else None for x in eps_star.tolist()], drop, per_class],
             )

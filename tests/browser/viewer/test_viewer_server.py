@@ -115,7 +115,7 @@ def test_no_sample_has_the_picture_of_another(kept: Path, page: Any, process: Ca
     server.kill()
     page.wait_for_selector("#banner:visible")
     # as in a large dataset: the pages of the atlas that are needed now are not here yet
-    page.evaluate("() => viewer.panels.find((panel) => panel.cells).pictures.held.clear()")
+    page.evaluate("() => viewer.panels.find((panel) => panel.cells).pictures.cache.clear()")
     before = page.eval_on_selector(".cell canvas", "canvas => canvas.toDataURL()")
     page.select_option("#gallery-sort", "sample")
     tab.settled()

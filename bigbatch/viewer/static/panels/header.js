@@ -18,7 +18,7 @@ export class Header {
     const { document: shown, documents } = this.app;
     const { kept, dropped, fraction } = shown.counts();
     const names = documents.map((one) => one.name).join(" and ");
-    const dataset = shown.about.dataset.includes(":") ? "" : ` · ${shown.about.dataset}`; // a file has no name for it
+    const dataset = shown.about.dataset === "arrays" ? "" : ` · ${shown.about.dataset}`; // a file of features has no name
     setText(byId("about"), `${names}${dataset} · ${count(shown.samples)} samples`);
     byId("about").title = `${names}\n${shown.about.network ?? ""}`;
     document.title = `${names} · bigbatch view`;
