@@ -24,7 +24,7 @@ import synthetic
 from bigbatch import engines, models, parts
 from bigbatch.artifacts.folder import Folder
 from bigbatch.run import Run
-from bigbatch.training.loop import Training
+from bigbatch.training.loop import Training, TrainOptions
 
 ROUNDS = 9
 BATCH = 512
@@ -62,7 +62,7 @@ def bare_epochs() -> Callable[[], None]:
 def our_epochs(folder: Path) -> Callable[[], None]:
     run_folder = Folder(folder / RUN.folder_name)
     run_folder.create(RUN)
-    training = Training(RUN, run_folder, engines.start(parts.configure("engines", "local")), None, quiet=True)
+    training = Training(RUN, run_folder, engines.start(parts.configure("engines", "local")), TrainOptions())
 
     def epoch() -> None:
         ends = False

@@ -44,14 +44,14 @@ def main() -> None:
     gradient = GlobalGradient(RUN, batches, models.build(RUN.model, dataset), engine)
 
     started = time.perf_counter()
-    chosen = micro_batch.choose(GLOBAL_BATCH, lambda count: gradient.seconds_for(count, GLOBAL_BATCH))
+    chosen = micro_batch.choose(GLOBAL_BATCH, lambda count: gradient.forward.time_trial(count, GLOBAL_BATCH))
     print(f"auto chose {chosen} in {time.perf_counter() - started:.1f} s")
 
     def samples_per_second(size: int) -> float:
         count = max(TIMED_SAMPLES, size)
         batch = batches.next(Progress(), GLOBAL_BATCH, Split(1, size), at_most=count)
         started = time.perf_counter()
-        gradient.of(batch, Position(0.0, 1.0, GLOBAL_BATCH))
+        gradient.compute(batch, Position(0.0, 1.0, GLOBAL_BATCH))
         return count / (time.perf_counter() - started)
 
     best: dict[int, float] = {}

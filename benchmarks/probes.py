@@ -27,7 +27,7 @@ from bigbatch import engines, parts
 from bigbatch.artifacts.folder import Folder
 from bigbatch.probes import DEFAULT
 from bigbatch.run import Run
-from bigbatch.training.loop import Training
+from bigbatch.training.loop import Training, TrainOptions
 
 MODELS: dict[str, dict[str, Any]] = {
     "ResNet-20": {"name": "resnet_cifar", "depth": 20},
@@ -49,7 +49,7 @@ def training(model: str, batch: int, probe: str, folder: Path) -> Training:
     )
     run_folder = Folder(folder / run.folder_name)
     run_folder.create(run)
-    return Training(run, run_folder, engines.start(parts.configure("engines", "local")), None, quiet=True)
+    return Training(run, run_folder, engines.start(parts.configure("engines", "local")), TrainOptions())
 
 
 def seconds(one: Training) -> float:

@@ -38,7 +38,7 @@ def start(run: Run, engine: engines.Engine) -> tuple[datasets.Dataset, GlobalGra
 
 def gradient(run: Run, engine: engines.Engine, split: Split, count: int) -> dict[str, list[float]]:
     dataset, global_gradient = start(run, engine)
-    global_gradient.of(batch_of(run, dataset, split, count), HERE)
+    global_gradient.compute(batch_of(run, dataset, split, count), HERE)
     numbers = {
         name: p.grad.flatten().tolist() for name, p in global_gradient.model.named_parameters() if p.grad is not None
     }

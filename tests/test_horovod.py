@@ -24,7 +24,7 @@ from bigbatch.launch import processes
 from bigbatch.launch.signals import StopRequest
 from bigbatch.run import Run
 from bigbatch.training.batches import Split
-from bigbatch.training.loop import Training, train
+from bigbatch.training.loop import Training, TrainOptions, train
 
 NET = {"name": "outside:Net", "dropout": 0.0}  # BatchNorm: 5 groups of 64 in a batch of 300, 3 for one rank and 2
 CASES = [(model, optimizer) for model in ("mlp", "cnn", "lstm") for optimizer in ("momentum", "lars", "lamb")]
@@ -85,16 +85,16 @@ def main(engine_name: str, folder: Path) -> None:
             if engine.rank == 0:
                 run_folder.create(run)
             engine.broadcast(None)  # nobody reads the folder before it is there
-            training = Training(run, run_folder, engine, None, quiet=True)
-            training.to_the_end(StopRequest(), checkpoint_minutes=60)
+            training = Training(run, run_folder, engine, TrainOptions())
+            training.run_to_end(StopRequest(), checkpoint_minutes=60)
             training.close()
     engine.stop()
     os._exit(0)  # as bigbatch's own ranks do, see cli.main
 
 
 def all_cases(engine_name: str, folder: Path) -> Path:
-    environment = processes.start_environment(2) | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
-    line = processes.start_line(engine_name, 2, "test_horovod", [engine_name, str(folder)])
+    environment = processes.rank_environment(2) | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    line = processes.rank_command(engine_name, 2, "test_horovod", [engine_name, str(folder)])
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return folder

@@ -47,6 +47,6 @@ def test_other_peoples_load_does_not_decide():
 
 
 def test_a_choice_is_remembered_by_its_key():
-    assert micro_batch.remembered({"model": "a"}, lambda: 32) == 32
-    assert micro_batch.remembered({"model": "a"}, lambda: 64) == 32
-    assert micro_batch.remembered({"model": "b"}, lambda: 64) == 64
+    assert micro_batch.remember({"model": "a"}, lambda: 32) == 32
+    assert micro_batch.remember({"model": "a"}, lambda: 64) == 32
+    assert micro_batch.remember({"model": "b"}, lambda: 64) == 64

@@ -17,7 +17,7 @@ from small import bigbatch, final_weights, same_bits, small_run, write_run
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
 from bigbatch.run import Run
-from bigbatch.training.loop import train
+from bigbatch.training.loop import TrainOptions, train, train_in_folder
 
 NET = {"name": "outside:Net", "dropout": 0.2}  # with dropout and BatchNorm
 
@@ -130,7 +130,7 @@ def test_a_last_update_that_diverges_is_noticed(tmp_path):
 def test_fresh_destroys_nothing_where_the_new_run_cannot_begin(tmp_path):
     summary, folder = trained(small_run(), tmp_path)
     with pytest.raises(Problem, match="global_batch 4096 is larger"):
-        train(small_run(global_batch=4096), folder=folder, fresh=True)
+        train_in_folder(small_run(global_batch=4096), folder, TrainOptions(fresh=True))
     assert folder.status == "done"
     assert folder.summary() == summary
 
@@ -159,7 +159,7 @@ def test_a_resume_after_a_smaller_stage_keeps_the_micro_batch(tmp_path):
 
 
 def test_one_sample_left_over_for_batchnorm_is_one_sentence(tmp_path):
-    with pytest.raises(Problem, match="BatchNorm has nothing to normalise a batch of one sample by"):
+    with pytest.raises(Problem, match="BatchNorm cannot normalise a batch of one sample"):
         train(small_run(model=NET, global_batch=359), runs_dir=tmp_path)  # 1437 = 4 · 359 + 1
 
 

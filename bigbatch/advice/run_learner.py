@@ -21,6 +21,7 @@ from bigbatch.probes._standing import Standing
 from bigbatch.run import Run
 from bigbatch.training import batchnorm, micro_batch
 from bigbatch.training.batches import Split
+from bigbatch.training.micro_batch import split_at_rest
 
 _PLAIN = ("sgd", "momentum", "nesterov", "lars")
 
@@ -54,7 +55,7 @@ class RunLearner(Learner):
         self.micro_batch = self._micro_batch(self.now)
         self.baseline = learning_rates.baseline_of(self.run, self.now)
         self.warmup_epochs = learning_rates.warmup_epochs(self.run, self.now)
-        self.total_epochs = self.standing.clock.total_epochs(self.now)
+        self.total_epochs = self.standing.counter.total_epochs(self.now)
         self.total_samples = self.total_epochs * self.samples_per_epoch
         self.notes += self._notes()
 
@@ -71,7 +72,7 @@ class RunLearner(Learner):
     def elsewhere(self, number: int) -> None:
         offset = number * self.now if self._text and number * self.now < self.samples_per_epoch // 2 else 0
         self.progress = replace(self.progress, epoch=self.progress.epoch + 1 + number, offset=offset)
-        self.standing.gradient.carried = None
+        self.standing.gradient.forward.hidden_state = None
 
     def find_micro_batch(self, largest_batch: int) -> None:
         """As `micro_batch=auto` does for a training; BatchNorm's groups and what the run says are left alone."""
@@ -82,7 +83,7 @@ class RunLearner(Learner):
     def _seconds_for(self, count: int) -> float:
         """By the clock that steps are timed with: another one might prefer another micro-batch."""
         started = self.clock()
-        self.standing.gradient.seconds_for(count, self.now)
+        self.standing.gradient.forward.time_trial(count, self.now)
         return self.clock() - started
 
     def close(self) -> None:
@@ -93,28 +94,28 @@ class RunLearner(Learner):
         other_streams = self._text and batch != self._streams
         if other_streams or batches.epoch_samples(batch) - self.progress.offset < batch:
             self.progress = replace(self.progress, epoch=self.progress.epoch + 1, offset=0)
-            gradient.carried = None
+            gradient.forward.hidden_state = None
         self._streams = batch
         split = Split(1, self._micro_batch(batch), whole_groups=self._has_batchnorm)
         coming = batches.next(self.progress, batch, split)
         if batches.dataset.train.lazy:
-            gradient.expect([coming, batches.next(coming.after, batch, split)])
-        sums = gradient.of(coming, self.standing.position)
+            gradient.forward.prefetch([coming, batches.next(coming.after, batch, split)], 0)
+        sums = gradient.compute(coming, self.standing.position)
         self.progress = coming.after
         wants_closure = getattr(self.optimizer, "needs_closure", False)
-        return float(sums.loss) / coming.count, partial(gradient.loss, coming) if wants_closure else None
+        return float(sums.loss) / coming.count, partial(gradient.mean_loss, coming) if wants_closure else None
 
     def _micro_batch(self, batch: int) -> int:
         if self._fastest_micro_batch:
             return min(self._fastest_micro_batch, batch)
-        return self.standing._micro_batch(self._folder, batch)
+        return split_at_rest(self.standing, self._folder, batch).micro_batch
 
     def _place(self) -> Any:
         return self.progress, self._streams
 
     def _go_to(self, place: Any) -> None:
         self.progress, self._streams = place
-        self.standing.gradient.carried = None
+        self.standing.gradient.forward.hidden_state = None
 
     def _notes(self) -> list[str]:
         found = []

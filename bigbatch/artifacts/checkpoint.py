@@ -1,6 +1,6 @@
-"""All that an exact resume needs, written so that a kill at any moment leaves a whole checkpoint behind.
+"""All that an exact resume needs, written so that a kill at any moment leaves a complete checkpoint behind.
 
-checkpoint/step-00000042/ holds model.safetensors, state.pt (optimizer, progress, carried state) and manifest.json
+checkpoint/step-00000042/ holds model.safetensors, state.pt (optimizer, progress, hidden state) and manifest.json
 with the SHA-256 of both: torch loads a bit-flipped file without a word, so the manifest is verified first.
 """
 
@@ -11,16 +11,41 @@ import json
 import os
 import shutil
 import warnings
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bigbatch.errors import Notice, Problem
+from bigbatch.position import Progress
 
-KEPT = 2
+KEPT = 2  # the newest checkpoints that are not deleted
 _FILES = ("model.safetensors", "state.pt")
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """What a resumed training needs besides the weights."""
+
+    progress: Progress
+    global_batch: int
+    optimizer: dict[str, Any]
+    hidden_state: list[Tensor] | None
+    epoch_loss_sum: float
+    seconds: float
+    seconds_in_steps: float
+
+    def to_dict(self) -> dict[str, Any]:
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | {"progress": asdict(self.progress)}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> TrainingState:
+        """Checkpoints of version 0.1 call the hidden state `carried`."""
+        state = {("hidden_state" if name == "carried" else name): value for name, value in state.items()}
+        return cls(**(state | {"progress": Progress(**state["progress"])}))
 
 
 def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[str, Any]) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bigbatch.artifacts.metrics import read_rows
+from bigbatch.artifacts.summary import Summary
 from bigbatch.errors import Problem
 from bigbatch.run import Run, fingerprint
 
@@ -81,8 +82,8 @@ class Folder:
     def status(self, status: Status) -> None:
         self.write("status", status + "\n")
 
-    def summary(self) -> dict[str, Any]:
-        return self._read_json("summary.json")
+    def summary(self) -> Summary:
+        return Summary.from_dict(self._read_json("summary.json"))
 
     # -- metrics
 

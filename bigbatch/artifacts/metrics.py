@@ -6,12 +6,44 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from bigbatch.errors import Problem
 
 _FLUSH_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class StepMetrics:
+    """The row of one training step."""
+
+    epoch: float  # at the end of the step
+    samples: int
+    step: int
+    train_loss: float
+    train_accuracy: float
+    lr: float
+    global_batch: int
+    kept: int  # samples that were learned from
+
+
+@dataclass(frozen=True)
+class EvaluationMetrics:
+    """The row of one evaluation."""
+
+    epoch: float
+    samples: int
+    step: int
+    epoch_train_loss: float  # mean over the epoch so far
+    measures: dict[str, float]  # test_loss, test_accuracy ...
+    seconds: float
+
+    def to_row(self) -> dict[str, Any]:
+        """As in metrics.jsonl, with the measures beside the other fields."""
+        before = {name: getattr(self, name) for name in ("epoch", "samples", "step", "epoch_train_loss")}
+        return {**before, **self.measures, "seconds": self.seconds}
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pkgutil
 from typing import Any
 
 
-def found() -> dict[str, Any]:
+def find_all() -> dict[str, Any]:
     """Every command by its name."""
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     return {name: importlib.import_module(f"{__name__}.{name}").command for name in names}

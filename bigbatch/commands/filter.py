@@ -77,7 +77,7 @@ def filter_dataset(
     out = out or Path("kept.npz")
     from bigbatch.engines import env_world_size
     from bigbatch.filters import _commands
-    from bigbatch.launch.processes import command_on_ranks
+    from bigbatch.launch.processes import run_command_on_ranks
 
     if ranks > 1 and env_world_size() == 1:
         _commands.refuse_bad_target(out, "kept.npz")
@@ -88,7 +88,7 @@ def filter_dataset(
             *(f"--set={setting}" for setting in settings or []),
             *(("--quiet",) if quiet else ()),
         ]
-        return command_on_ranks(arguments, ranks)
+        return run_command_on_ranks(arguments, ranks)
     _commands.filter_dataset(dataset, out=out, filter_name=by, rounds=rounds, **common)
     return DONE
 

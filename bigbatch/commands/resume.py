@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks, Track
+from bigbatch.commands.train import train_and_print
 
 
 def command(
@@ -19,9 +20,8 @@ def command(
     """Continue the run in a folder from its last checkpoint, on any number of ranks."""
     from bigbatch.artifacts.folder import Folder
     from bigbatch.engines import fit_run
-    from bigbatch.launch.processes import run_here_or_on_ranks
+    from bigbatch.training.loop import TrainOptions
 
     known = Folder(folder)
-    return run_here_or_on_ranks(
-        fit_run(known.run(), ranks), known, ranks, data_dir, checkpoint_minutes, False, quiet, track or ()
-    )
+    options = TrainOptions(data_dir, checkpoint_minutes, fresh=False, quiet=quiet, track=track or ())
+    return train_and_print(fit_run(known.run(), ranks), known, ranks, options)

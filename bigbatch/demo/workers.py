@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import active_children, get_context
@@ -64,7 +64,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def trained(run: Run, runs_dir: Path) -> dict[str, Any]:
+def trained(run: Run, runs_dir: Path) -> Mapping[str, Any]:
     """In a worker: the run's summary. What is finished is not trained again, what was stopped goes on."""
     from bigbatch.training.loop import train
 

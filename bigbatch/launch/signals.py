@@ -1,31 +1,43 @@
-"""SIGTERM and Ctrl-C ask a training to stop at the end of its step. A second Ctrl-C does not ask."""
+"""Signal handlers for a time: asking a training to stop, passing signals on, unwinding on SIGTERM."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+@contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
+    """Call the handler for these signals within the block. Only the main thread can; elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 class StopRequest:
-    """`received` turns true with the first signal. Handlers are put back at the end."""
+    """`received` becomes true with the first SIGTERM or Ctrl-C. A second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.received = False
-        self._previous: dict[int, Any] = {}
+        self._handling = handle_signals(self._receive, signal.SIGTERM, signal.SIGINT)
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():  # Python delivers signals nowhere else
-            for number in _SIGNALS:
-                self._previous[number] = signal.signal(number, self._receive)
+        self._handling.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handling.__exit__(kind, error, trace)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self.received and number == signal.SIGINT:

@@ -14,6 +14,7 @@ from bigbatch import parts
 from bigbatch.errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from bigbatch.datasets import Dataset
@@ -58,6 +59,13 @@ def features_and_output(model: nn.Module, x: Tensor) -> tuple[Tensor, Any]:
             "give it a method features(x) that returns them"
         )
     return caught, output
+
+
+def move_inputs(inputs: Tensor, model: nn.Module, device: torch.device) -> Tensor:
+    """Inputs on the model's device, floating-point ones in the model's dtype."""
+    if inputs.is_floating_point():
+        return inputs.to(device, next(model.parameters()).dtype, non_blocking=True)
+    return inputs.to(device, non_blocking=True)
 
 
 def _own_features(model: nn.Module) -> Callable[..., Tensor] | None:

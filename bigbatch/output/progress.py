@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 _SECONDS_BETWEEN_LINES = 10.0
@@ -49,7 +50,7 @@ class Lines(Quiet):
 
     def evaluated(self, row: dict[str, Any]) -> None:
         self._last = time.monotonic()
-        self._say(f"epoch {row['epoch']:g}/{self._total_epochs:g}  {describe(row)}")
+        self._say(f"epoch {row['epoch']:g}/{self._total_epochs:g}  {format_measure(row)}")
 
     def _say(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
@@ -86,7 +87,7 @@ class Bar(Quiet):
         self._progress.update(self._task, completed=row["epoch"], about=f"{self._about}{self._tested}")
 
     def evaluated(self, row: dict[str, Any]) -> None:
-        self._tested = f"{describe(row)}  "
+        self._tested = f"{format_measure(row)}  "
         self._progress.update(self._task, completed=row["epoch"], about=f"{self._about}{self._tested}", refresh=True)
 
     def close(self) -> None:
@@ -94,7 +95,7 @@ class Bar(Quiet):
             self._progress.stop()
 
 
-def describe(row: dict[str, Any]) -> str:
+def format_measure(row: Mapping[str, Any]) -> str:
     """`test accuracy 98.33 %` or `test perplexity 115.9`."""
     if "test_perplexity" in row:
         return f"test perplexity {row['test_perplexity']:.2f}"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bigbatch import rng
 from bigbatch.errors import Problem
+from bigbatch.models import move_inputs
 from bigbatch.probes._objective import SAMPLES, Cast, Loss, Objective, count, rows
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Subject:
 
     @classmethod
     def of_run(cls, state: State) -> Subject:
-        return cls(state.model, run_loss, TrainingSet(state), state.run.seed, state.gradient.cast)
+        return cls(state.model, run_loss, TrainingSet(state), state.run.seed, state.gradient.forward.autocast)
 
     def chosen(self, samples: int) -> Tensor:
         """The numbers of the samples that every call with this seed uses, at most this many."""
@@ -100,10 +101,8 @@ class TrainingSet:
         return len(self._samples) if self._kept is None else len(self._kept)
 
     def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        from bigbatch.training.gradient import to_model
-
         inputs, targets = self._samples.fetch(indices if self._kept is None else self._kept[indices])
-        return to_model(inputs, self._model, self._device), targets.to(self._device)
+        return move_inputs(inputs, self._model, self._device), targets.to(self._device)
 
 
 def run_loss(outputs: Any, targets: Tensor) -> Tensor:

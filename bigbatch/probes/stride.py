@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bigbatch import probes, rng
+from bigbatch.models import move_inputs
 from bigbatch.probes._contract import last, plain
 from bigbatch.probes._data import fixed_objective, run_loss
 from bigbatch.probes._objective import Loss, Objective, call, dot, trainable
 from bigbatch.probes._untouched import Mode, untouched
-from bigbatch.training.gradient import to_model
 
 
 class Config(probes.Config):
@@ -117,8 +117,8 @@ def _batch_loss(state: probes.State) -> float:
         indices = state.batch.indices[piece.start : piece.stop]
         inputs, targets = samples.fetch(indices, seed=state.run.seed, epoch=state.batch.epoch)
         rng.seed_torch(state.run.seed, state.batch.after.step, piece.start, rng.DROPOUT)
-        with state.gradient.cast():
-            outputs = call(state.model, to_model(inputs, state.model, state.engine.device))
+        with state.gradient.forward.autocast():
+            outputs = call(state.model, move_inputs(inputs, state.model, state.engine.device))
         total += run_loss(outputs, targets.to(state.engine.device)).sum(dtype=torch.float64)
     return float(state.engine.sum(total)) / state.batch.count
 

@@ -55,7 +55,7 @@ def time_step(stepper: Stepper) -> StepTimes:
     """One step with hooks on its passes."""
     forward: list[float] = []
     arrived: list[tuple[str, float]] = []
-    hooks = [stepper.gradient.wrapped.register_forward_hook(lambda *_: forward.append(time.perf_counter()))]
+    hooks = [stepper.gradient.forward.wrapped.register_forward_hook(lambda *_: forward.append(time.perf_counter()))]
     hooks += [
         one.register_post_accumulate_grad_hook(lambda _, label=label: arrived.append((label, time.perf_counter())))
         for label, one in stepper.model.named_parameters()

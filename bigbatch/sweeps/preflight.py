@@ -13,7 +13,7 @@ from bigbatch.position import Position
 from bigbatch.run import Run
 from bigbatch.sweeps.asked import Point
 from bigbatch.training.batches import Batches
-from bigbatch.training.progress import Clock
+from bigbatch.training.progress import EpochCounter
 
 
 def check(points: Iterable[Point], data_dir: Path | None) -> None:
@@ -34,7 +34,7 @@ def check(points: Iterable[Point], data_dir: Path | None) -> None:
 def _check(run: Run, batches: Batches) -> None:
     batches.check(batch_sizes.largest(run.global_batch))
     first = batch_sizes.at(Position(0.0, run.epochs or math.inf, 0, 0, 0), [], run.global_batch)
-    schedules.check(run, Clock(run, batches).total_epochs(first))
+    schedules.check(run, EpochCounter(run, batches).total_epochs(first))
 
 
 def fields_of(run: Run, names: Iterable[str]) -> dict[str, object]:

@@ -43,7 +43,8 @@ class Row:
 def of_point(point: Point, runs: Path, status: Status | None = None, problem: str | None = None) -> Row:
     """The row of a point. `status` is what the sweep knows and the run's folder does not."""
     folder = Folder(runs / point.folder_name)
-    measure, summary = expected_measure(point), {}
+    measure = expected_measure(point)
+    summary: Mapping[str, Any] = {}
     try:
         written = folder.status
         if written in FINISHED:

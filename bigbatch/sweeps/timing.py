@@ -126,7 +126,7 @@ def _timed(points: Sequence[Point], seconds_of_process: float, scratch: Path, da
             per_step = statistics.median(others or [first])
             per_epoch_end = statistics.median(_repeated(lambda: _end_of_epoch(training), _SECONDS_OF_EPOCH_ENDS))
             global_batch = training.global_batch
-            epochs = training.clock.total_epochs(global_batch)
+            epochs = training.counter.total_epochs(global_batch)
             epoch_samples = training.batches.epoch_samples(global_batch)
         finally:
             training.close()
@@ -146,19 +146,19 @@ def _timed(points: Sequence[Point], seconds_of_process: float, scratch: Path, da
 def _begun(run: Run, engine: Any, path: Path, data_dir: Path | None) -> tuple[Training, float]:
     """A training before its first step, and the seconds that took."""
     from bigbatch.artifacts.folder import Folder
-    from bigbatch.training.loop import Training
+    from bigbatch.training.loop import Training, TrainOptions
 
     started = time.perf_counter()
     folder = Folder(path)
     folder.create(run)
-    return Training(run, folder, engine, data_dir, quiet=True), time.perf_counter() - started
+    return Training(run, folder, engine, TrainOptions(data_dir)), time.perf_counter() - started
 
 
 def _steps(training: Training) -> list[float]:
     """Seconds of the first step, and of as many more as two seconds and the run's budget have room for."""
     times: list[float] = []
     with suppress(Diverged):  # at a learning rate that is to be tried; its steps take as long as others
-        while not training.clock.spent(training.progress, training.global_batch):
+        while not training.counter.budget_spent(training.progress, training.global_batch):
             times.append(_seconds(lambda: training.step(lambda: False, False)))
             if sum(times[1:]) > _SECONDS_OF_STEPS:
                 break
@@ -168,7 +168,7 @@ def _steps(training: Training) -> list[float]:
 def _end_of_epoch(training: Training) -> None:
     from bigbatch.training.evaluate import evaluate
 
-    evaluate(training.model, training.dataset, training.engine, 2 * training.split.micro_batch, training.gradient.cast)
+    evaluate(training)
     training.save()
 
 

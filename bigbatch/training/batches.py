@@ -1,4 +1,4 @@
-"""Which samples make up each global batch, and who computes which of them.
+"""Which samples make up each global batch, and which rank computes which of them.
 
 The order is a pure function of (seed, epoch): never of rank, worker or micro-batch. Where a training stands is
 therefore a handful of integers, and any number of ranks can go on from there with the same samples.
@@ -33,7 +33,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Batch:
-    """One global batch: the numbers of its samples, and the micro-batches of every rank."""
+    """One global batch: the indices of its samples, and the micro-batches of every rank."""
 
     indices: Tensor
     global_batch: int  # the setting; the last batch of an epoch has fewer samples
@@ -61,32 +61,33 @@ class Batch:
 
 @dataclass(frozen=True)
 class Split:
-    """How a global batch is divided: the same gradient whatever it says."""
+    """How a global batch is divided into micro-batches and ranks. The gradient is the same for every split."""
 
     world_size: int
     micro_batch: int
-    whole_groups: bool = False  # micro-batches are BatchNorm groups: cut first, then dealt out to ranks
+    whole_groups: bool = False  # micro-batches are BatchNorm groups: split first, then distributed over ranks
 
     def slices(self, count: int) -> tuple[tuple[Slice, ...], ...]:
+        """The micro-batches of every rank for a batch of `count` samples."""
         if self.whole_groups:
-            groups = _even(0, count, -(-count // self.micro_batch))
-            shares = _even(0, len(groups), self.world_size)
-            return tuple(tuple(groups[share.start : share.stop]) for share in shares)
+            groups = _split_evenly(0, count, -(-count // self.micro_batch))
+            ranks = _split_evenly(0, len(groups), self.world_size)
+            return tuple(tuple(groups[rank.start : rank.stop]) for rank in ranks)
         return tuple(
-            tuple(_even(share.start, share.stop, -(-share.count // self.micro_batch)))
-            for share in _even(0, count, self.world_size)
+            tuple(_split_evenly(rank.start, rank.stop, -(-rank.count // self.micro_batch)))
+            for rank in _split_evenly(0, count, self.world_size)
         )
 
 
-def _even(start: int, stop: int, pieces: int) -> list[Slice]:
-    """Contiguous pieces whose sizes differ by at most one: a BatchNorm group is never a lone left-over sample."""
+def _split_evenly(start: int, stop: int, pieces: int) -> list[Slice]:
+    """Contiguous slices whose sizes differ by at most one, so that no BatchNorm group is a single left-over sample."""
     count = stop - start
     bounds = [start + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
     return [Slice(low, high) for low, high in pairwise(bounds)]
 
 
 class Batches:
-    """The training set in the order it is learned from."""
+    """The training set, cut into global batches in an order that depends on (seed, epoch) alone."""
 
     def __init__(self, dataset: Dataset, seed: int, kept: Tensor | None = None) -> None:
         self.dataset = dataset
@@ -105,6 +106,7 @@ class Batches:
         return len(self.samples(global_batch))
 
     def check(self, global_batch: int) -> None:
+        """Raise a Problem if an epoch has fewer samples than one batch."""
         epoch_samples = self.epoch_samples(global_batch)
         if global_batch > epoch_samples:
             raise Problem(
@@ -113,7 +115,7 @@ class Batches:
             )
 
     def next(self, progress: Progress, global_batch: int, split: Split, at_most: int | None = None) -> Batch:
-        """The batch that follows. The last one of an epoch is smaller where the batch does not divide it."""
+        """Return the next batch. The last one of an epoch may be smaller."""
         self.check(global_batch)
         epoch_samples = self.epoch_samples(global_batch)
         count = min(global_batch, epoch_samples - progress.offset)

@@ -1,8 +1,8 @@
 """BatchNorm's running statistics, the same whatever the number of micro-batches and ranks.
 
 Normalisation happens within a group (one micro-batch), so the group size is part of a run. The running statistics
-take one step a global batch: over n groups with momentum m they move by 1-(1-m)^n towards the mean of all groups.
-That is as far as n updates in a row would move them, without depending on the groups' order or on who had which.
+take one step per global batch: over n groups with momentum m they move by 1-(1-m)^n towards the mean of all groups.
+That is as far as n updates in a row would move them, but does not depend on the order of the groups or on their ranks.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ def layers(model: nn.Module) -> list[_BatchNorm]:
 
 
 class RunningStatistics:
+    """The running means and variances of a model's BatchNorm layers."""
+
     def __init__(self, model: nn.Module, engine: Engine) -> None:
         self.layers = [layer for layer in layers(model) if layer.running_mean is not None]
         self.momenta = [layer.momentum for layer in self.layers]
         self.engine = engine
 
     @contextmanager
-    def over(self, groups_of_this_rank: int, groups_of_all: int) -> Iterator[None]:
-        """One step of the statistics for all forwards within. With a single group torch does just that itself,
-        but only on the rank that has it."""
+    def accumulate(self, groups_of_this_rank: int, groups_of_all: int) -> Iterator[None]:
+        """Take one step of the statistics for all forward passes within.
+
+        With a single group on a single rank torch does the same by itself.
+        """
         if not self.layers or (groups_of_all == 1 and self.engine.world_size == 1):
             yield
             return
@@ -47,15 +51,15 @@ class RunningStatistics:
                 layer.momentum = momentum
         self._step(before, groups_of_this_rank, groups_of_all)
 
-    def leave_to_graph(self) -> None:
-        """Go on with copies: a graph whose backward pass is still to come keeps the statistics that it saw."""
+    def detach_from_graph(self) -> None:
+        """Continue with copies: a graph whose backward pass is still to come keeps the statistics that it saw."""
         for layer in self.layers:
             layer.running_mean = cast(Tensor, layer.running_mean).clone()
             layer.running_var = cast(Tensor, layer.running_var).clone()
 
     @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Normalise by the batch as ever, but let no forward within count."""
+    def frozen(self) -> Iterator[None]:
+        """Normalise by the batch as usual, but do not update the statistics."""
         for layer in self.layers:
             layer.track_running_stats = False
         try:
@@ -75,8 +79,8 @@ class RunningStatistics:
         buffers = self._buffers()
         means = [buffer for index, buffer in enumerate(buffers) if index % 3 != 2]
         old_means = [buffer for index, buffer in enumerate(before) if index % 3 != 2]
-        shares = torch.cat([mean.flatten() for mean in means]).mul_(groups_of_this_rank / groups_of_all)
-        group_means = self.engine.sum(shares).split([mean.numel() for mean in means])
+        weighted_means = torch.cat([mean.flatten() for mean in means]).mul_(groups_of_this_rank / groups_of_all)
+        group_means = self.engine.sum(weighted_means).split([mean.numel() for mean in means])
         for layer_number, layer in enumerate(self.layers):
             old_count = before[3 * layer_number + 2]
             if self.momenta[layer_number] is None:  # a plain mean over all groups ever seen

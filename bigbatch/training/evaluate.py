@@ -1,9 +1,8 @@
-"""How good a model is on samples it has not learned from, in evaluation mode, divided over ranks."""
+"""A model's loss and accuracy on the test set, in evaluation mode, divided over ranks."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,25 +12,28 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.engines import Engine
 from bigbatch.losses import count_correct, per_sample_loss
+from bigbatch.models import move_inputs
+from bigbatch.training.assembly import AssembledRun
 from bigbatch.training.batches import Split
-from bigbatch.training.gradient import to_model
 
 _TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and few lose their context
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int, cast: Any) -> dict[str, float]:
-    """`test_loss` and `test_accuracy`, for text `test_perplexity`. `cast` is the context of the run's dtype."""
+def evaluate(assembled: AssembledRun) -> dict[str, float]:
+    """Return `test_loss` and `test_accuracy`, or for text `test_perplexity`."""
+    model, dataset, engine = assembled.model, assembled.dataset, assembled.engine
+    micro_batch = 2 * assembled.split.micro_batch  # without a graph there is room for more
     was_training = model.training
     model.eval()
-    measure = _language if dataset.task == "language" else _classify
-    with cast():
-        result = measure(model, dataset, engine, micro_batch)
+    evaluate_task = _evaluate_text if dataset.task == "language" else _evaluate_classes
+    with assembled.gradient.forward.autocast():
+        result = evaluate_task(model, dataset, engine, micro_batch)
     model.train(was_training)
     return result
 
 
-def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
+def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
     count = len(dataset.test)
     by_rank = Split(engine.world_size, micro_batch).slices(count)
@@ -42,17 +44,17 @@ def _classify(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: i
         for request in requests:
             inputs, targets = prefetcher.get(request)
             targets = targets.to(engine.device)
-            logits = model(to_model(inputs, model, engine.device))
+            logits = model(move_inputs(inputs, model, engine.device))
             sums += torch.stack([per_sample_loss(logits, targets).sum(), count_correct(logits, targets)])
     if engine.forward_is_collective:
         inputs, _ = dataset.test.fetch(torch.arange(2))
         for _ in range(max(len(others) for others in by_rank) - len(pieces)):
-            model(to_model(inputs, model, engine.device))
-    loss, right = (engine.sum(sums) / count).tolist()
-    return {"test_loss": loss, "test_accuracy": right}
+            model(move_inputs(inputs, model, engine.device))
+    loss, accuracy = (engine.sum(sums) / count).tolist()
+    return {"test_loss": loss, "test_accuracy": accuracy}
 
 
-def _language(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
+def _evaluate_text(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
     streams = max(_TEXT_STREAMS, engine.world_size)
     mine = Split(engine.world_size, streams).slices(streams)[engine.rank][0]

@@ -1,4 +1,4 @@
-"""The state that an LSTM carries from one window of text to the next (truncated back-propagation through time)."""
+"""The hidden state of an LSTM between one window of text and the next (truncated back-propagation through time)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ State = tuple[Tensor, ...]  # each [layers, streams, hidden]
 
 
 class HiddenState:
-    """One state for the streams of the whole global batch, of which a rank fills in its own part."""
+    """The hidden state of all streams of a global batch. Each rank fills in its own streams."""
 
     def __init__(self, streams: int) -> None:
         self.streams = streams
@@ -20,7 +20,7 @@ class HiddenState:
         self._own: set[Slice] = set()
 
     def take(self, piece: Slice) -> State | None:
-        """The state of a micro-batch's streams; None at the start of an epoch."""
+        """Return the state of a micro-batch's streams; None at the start of an epoch."""
         if self._whole is None:
             return None
         # a copy: `put` writes into the whole while the backward pass still needs what was taken

@@ -1,7 +1,8 @@
-"""The fastest micro-batch that fits, found by timing a few: the largest is often not it.
+"""How a global batch is split into micro-batches on this machine.
 
-The choice changes nothing but rounding and speed. It is remembered for a machine, model and batch, so that two runs
-of one seed are the same to the bit.
+Where the model has BatchNorm, micro-batches are its groups. Elsewhere the fastest one that fits is found by timing a
+few sizes: the largest is often not it. The choice changes nothing but rounding and speed. It is remembered for a
+machine, model and batch, written into run.json and kept on resume, so that two runs of one seed agree to the bit.
 """
 
 from __future__ import annotations
@@ -14,16 +15,97 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bigbatch.artifacts import atomic
+from bigbatch import batch_sizes
+from bigbatch.artifacts import atomic, provenance
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
+from bigbatch.run import Run
+from bigbatch.training import batchnorm
+from bigbatch.training.batches import Split
 
+if TYPE_CHECKING:
+    from bigbatch.training.assembly import AssembledRun
+
+_DEFAULT_GROUP = 128  # samples that BatchNorm normalises over, where neither the run nor its folder decides
 _SMALLEST = 8
 _ROUNDS = 3  # the least of these is taken: other processes only ever add time
-_SECONDS = 20.0  # for all timing; what a slow model has not tried by then stays untried
-_HOPELESS = 1.3  # times the best: not worth another look
+_SECONDS = 20.0  # for all timing; sizes that a slow model has not tried by then stay untried
+_HOPELESS = 1.3  # times the best: not worth another round
+
+
+def choose_split(assembled: AssembledRun, folder: Folder, global_batch: int) -> Split:
+    """Split a training's batches, and record in the folder how."""
+    run, engine = assembled.run, assembled.engine
+    local_batch = global_batch // engine.world_size
+    if batchnorm.layers(assembled.model):
+        group = engine.broadcast(_batchnorm_group(run, folder.resolved(), local_batch))
+        if -(-global_batch // group) < engine.world_size:
+            raise Problem(
+                f"global_batch {global_batch} in BatchNorm groups of {group} leaves a rank of {engine.world_size} "
+                f"without work: use --set batchnorm_group={local_batch} or less, or fewer ranks"
+            )
+        split = Split(engine.world_size, group, whole_groups=True)
+    else:
+        fixed = None if run.micro_batch == "auto" else run.micro_batch
+        split = Split(engine.world_size, fixed or _fastest_micro_batch(assembled, folder))
+    if engine.rank == 0:
+        groups = {"batchnorm_group": split.micro_batch} if split.whole_groups else {}
+        folder.record_resolved(micro_batch=split.micro_batch, ranks=engine.world_size, **groups)
+    return split
+
+
+def split_at_rest(assembled: AssembledRun, folder: Folder | None, global_batch: int) -> Split:
+    """Split one batch as the training in the folder would, without timing anything."""
+    run, world_size = assembled.run, assembled.engine.world_size
+    local_batch = max(1, global_batch // world_size)
+    resolved = folder.resolved() if folder else {}
+    if batchnorm.layers(assembled.model):
+        return Split(world_size, min(_batchnorm_group(run, resolved, local_batch), local_batch), whole_groups=True)
+    known = resolved.get("micro_batch", _DEFAULT_GROUP) if run.micro_batch == "auto" else run.micro_batch
+    return Split(world_size, min(known, local_batch))
+
+
+def _batchnorm_group(run: Run, resolved: dict[str, Any], local_batch: int) -> int:
+    if run.batchnorm_group == "auto":
+        if run.micro_batch != "auto":
+            return run.micro_batch
+        return resolved.get("batchnorm_group") or min(_DEFAULT_GROUP, local_batch)
+    if run.micro_batch not in ("auto", run.batchnorm_group):
+        raise Problem(
+            f"micro_batch {run.micro_batch} differs from the BatchNorm group {run.batchnorm_group}, over which "
+            f"this model normalises: use --set micro_batch=auto"
+        )
+    return run.batchnorm_group
+
+
+def _fastest_micro_batch(assembled: AssembledRun, folder: Folder) -> int:
+    """Rank 0 times, all ranks follow. A resumed run keeps its choice, so that it stays the same to the bit."""
+    run, engine, forward = assembled.run, assembled.engine, assembled.gradient.forward
+    global_batch = batch_sizes.largest(run.global_batch)  # smaller ones on the way are split by the same size
+    local_batch = max(1, global_batch // engine.world_size)
+    size = 0
+    if engine.rank == 0:
+        resolved = folder.resolved()
+        if resolved.get("ranks") == engine.world_size and "micro_batch" in resolved:
+            size = resolved["micro_batch"]
+        else:
+            key = {
+                "model": run.model.model_dump(mode="json"),
+                "sample_shape": assembled.dataset.sample_shape,
+                "classes": len(assembled.dataset.classes),
+                "dtype": run.dtype,
+                "local_batch": local_batch,
+                "ranks": engine.world_size,
+                "torch": torch.__version__,
+                "machine": provenance.hardware(),
+            }
+            size = remember(key, lambda: choose(local_batch, lambda count: forward.time_trial(count, global_batch)))
+    chosen: int = engine.broadcast(size)
+    return chosen
 
 
 def choose(local_batch: int, seconds_for: Callable[[int], float]) -> int:
@@ -32,7 +114,7 @@ def choose(local_batch: int, seconds_for: Callable[[int], float]) -> int:
     per_sample: dict[int, float] = {}
     slower_in_a_row = 0
     grown_bytes = 0
-    for candidate in _ladder(local_batch):
+    for candidate in _candidates(local_batch):
         # activations grow with the micro-batch: the next rung about doubles what the last one added
         if 2 * grown_bytes > 0.9 * available_bytes() or time.perf_counter() - started > _SECONDS:
             break
@@ -55,8 +137,8 @@ def choose(local_batch: int, seconds_for: Callable[[int], float]) -> int:
     return min(per_sample, key=per_sample.__getitem__) if per_sample else min(local_batch, _SMALLEST)
 
 
-def remembered(key: dict[str, object], find: Callable[[], int]) -> int:
-    """What was chosen for this key on this machine before; else what `find` chooses now."""
+def remember(key: dict[str, object], find: Callable[[], int]) -> int:
+    """Return what was found for this key on this machine before, or find and store it now."""
     path = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bigbatch" / "micro_batch"
     entry = path / hashlib.sha256(json.dumps(key, sort_keys=True, default=str).encode()).hexdigest()[:16]
     try:
@@ -68,7 +150,7 @@ def remembered(key: dict[str, object], find: Callable[[], int]) -> int:
     return found
 
 
-def _ladder(local_batch: int) -> list[int]:
+def _candidates(local_batch: int) -> list[int]:
     """8, 16, 32 ... and the whole batch."""
     rungs = []
     rung = min(_SMALLEST, local_batch)

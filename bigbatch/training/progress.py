@@ -1,4 +1,4 @@
-"""Samples into epochs, and whether the budget is spent."""
+"""Samples and steps into epochs, and whether the budget is spent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from bigbatch.run import Run
 from bigbatch.training.batches import Batches
 
 
-class Clock:
-    """The time of one run. It runs on samples: the batch may change on the way, ranks and micro-batches never count."""
+class EpochCounter:
+    """Converts a run's samples and steps into epochs.
+
+    The batch may change on the way; ranks and micro-batches do not matter.
+    """
 
     def __init__(self, run: Run, batches: Batches) -> None:
         if run.steps is not None and run.global_batch.name != "constant":
@@ -32,18 +35,18 @@ class Clock:
         return whole_epochs + steps * global_batch / epoch_samples
 
     def samples_left(self, progress: Progress, global_batch: int) -> int | None:
-        """Up to the end of the last epoch, which may be a part of one; None where steps are counted."""
+        """Samples up to the end of the last epoch, which may be partial; None where the budget is in steps."""
         if self.run.epochs is None:
             return None
         epoch_samples = self.batches.epoch_samples(global_batch)
         return max(1, round(self.run.epochs * epoch_samples)) - progress.epoch * epoch_samples - progress.offset
 
-    def spent(self, progress: Progress, global_batch: int) -> bool:
+    def budget_spent(self, progress: Progress, global_batch: int) -> bool:
         left = self.samples_left(progress, global_batch)
         return progress.step >= (self.run.steps or 0) if left is None else left <= 0
 
     def position(self, progress: Progress, global_batch: int, count: int = 0) -> Position:
-        """The middle of the next `count` samples."""
+        """The position in the middle of the next `count` samples."""
         return Position(
             epochs=self.epochs(progress, global_batch) + count / 2 / self.batches.epoch_samples(global_batch),
             total_epochs=self.total_epochs(global_batch),

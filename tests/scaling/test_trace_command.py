@@ -127,7 +127,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "sentence"), WRONG)
 def test_wrong_input_starts_and_leaves_nothing(tmp_path, monkeypatch, arguments, sentence):
-    monkeypatch.setattr(ranks.processes, "start_environment", lambda ranks: pytest.fail("ranks were started"))
+    monkeypatch.setattr(ranks.processes, "rank_environment", lambda ranks: pytest.fail("ranks were started"))
     with pytest.raises(Problem) as told:
         trace(*arguments, "--out", tmp_path / "out")
     assert sentence in str(told.value)

@@ -76,7 +76,7 @@ def _started(
             bytes=sizes(gradient_bytes),
             folder=name,
         )
-        line = processes.start_line(engine, RANKS, MODULE, [task.model_dump_json()])
+        line = processes.rank_command(engine, RANKS, MODULE, [task.model_dump_json()])
         output = starts.run_all([line], RANKS, folder)
         found = [Calibrated.model_validate_json(path.read_text()) for path in sorted(folder.glob(f"{engine}-*.json"))]
     if len(found) != RANKS:

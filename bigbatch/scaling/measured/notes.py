@@ -99,7 +99,7 @@ def overlapped_s(sent: list[Sent], until_s: float) -> float:
 def _noting(stepper: Stepper) -> Iterator[_Notes]:
     notes = _Notes()
     notes.begin()
-    hooks = [stepper.gradient.wrapped.register_forward_hook(notes.forward)]
+    hooks = [stepper.gradient.forward.wrapped.register_forward_hook(notes.forward)]
     hooks += [
         parameter.register_post_accumulate_grad_hook(notes.gradient)
         for parameter in stepper.model.parameters()

@@ -83,7 +83,7 @@ def measured(task: Task) -> Record:
             cpu_s=[cpu_s for _, cpu_s in times],
             silent_s=silent_s,
             noted=noted(stepper, task.noted_steps),
-            bucket_bytes=_bucket_bytes(stepper.gradient.wrapped),
+            bucket_bytes=_bucket_bytes(stepper.gradient.forward.wrapped),
             load_1min=load_1min,
         )
         _hand_in(record, task, stepper)

@@ -28,7 +28,7 @@ def records(case: Case, task: Task, folder: Path, hosts: Sequence[str] = ()) -> 
         if hosts:
             lines = machines.lines(hosts, case.ranks, MODULE, arguments)
         else:
-            lines = [processes.start_line(case.engine, case.ranks, MODULE, arguments)]
+            lines = [processes.rank_command(case.engine, case.ranks, MODULE, arguments)]
         outputs = run_all(lines, case.ranks, folder)
         texts = (
             [line.partition(MARK)[2] for text in outputs for line in text.splitlines() if MARK in line]
@@ -76,7 +76,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _started(line: Sequence[str], ranks: int, folder: Path, output: IO[bytes]) -> subprocess.Popen[bytes]:
     # a torchrun that is ended leaves its temporary folder behind, which then goes with ours
-    environment = processes.start_environment(ranks) | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    environment = processes.rank_environment(ranks) | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     try:
         return subprocess.Popen(line, env=environment, stdout=output, stderr=output, start_new_session=True)
     except FileNotFoundError as error:

@@ -5,18 +5,20 @@ Left out is what the loop does around it: the learning rate, the sum of losses o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from bigbatch import datasets, models, optim, rng
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
-from bigbatch.position import Position, Progress
+from bigbatch.position import Position
 from bigbatch.run import Run
-from bigbatch.training.batches import Batches, Split
-from bigbatch.training.gradient import GlobalGradient
+from bigbatch.training.assembly import AssembledRun
+from bigbatch.training.batches import Split
+from bigbatch.training.gradient import BatchSums
+from bigbatch.training.step import take_step
 
 
 def run_of(
@@ -50,28 +52,22 @@ class Silent(Local):
         self.rank, self.world_size = rank, ranks
 
 
-class Stepper:
-    """A run brought to life on one rank, ready to step. `between` is called when the gradient is there."""
+class Stepper(AssembledRun):
+    """A run ready to step on one rank, without the loop's metrics. `between` is called when the gradient is there."""
 
     def __init__(self, run: Run, engine: Engine) -> None:
-        self.engine = engine
-        self.global_batch = run.global_batch.global_batch  # type: ignore[attr-defined]
-        self.split = Split(engine.world_size, self.global_batch // engine.world_size)
-        self.batches = Batches(datasets.load(run.dataset), run.seed)
-        rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
-        self.model = models.build(run.model, self.batches.dataset).to(engine.device)
-        self.gradient = GlobalGradient(run, self.batches, self.model, engine)
-        self.gradient.wrap()
-        self.optimizer = optim.build(run.optimizer, list(self.model.named_parameters()))
-        self.progress = Progress()
+        super().__init__(run, engine)
+        self.global_batch = self.first_global_batch()
+        self.add_optimizer(Split(engine.world_size, self.global_batch // engine.world_size))
 
     def step(self, between: Callable[[], None] = lambda: None) -> None:
+        @contextmanager
+        def call_between(_: BatchSums) -> Iterator[None]:
+            between()
+            yield
+
         batch = self.batches.next(self.progress, self.global_batch, self.split)
-        self.optimizer.zero_grad(set_to_none=True)
-        self.gradient.of(batch, Position(0.0, 1.0, self.global_batch))
-        between()
-        self.optimizer.step()
-        self.progress = batch.after
+        take_step(self, batch, Position(0.0, 1.0, self.global_batch), call_between)
         if self.engine.device.type == "cuda":
             torch.cuda.synchronize(self.engine.device)
 

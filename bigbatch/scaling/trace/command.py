@@ -54,7 +54,7 @@ def trace(
     built(model, options["model"], sample_shape, classes, samples=1)  # says what is wrong with it, if anything is
     runs = {name: _run(name, model, options, ranks, rank_batch, sample_shape, classes) for name in names}
     for name in names:
-        processes.start_line(name, ranks, "", [])  # says if Horovod is missing
+        processes.rank_command(name, ranks, "", [])  # says if Horovod is missing
     if ranks > (os.cpu_count() or 1):
         warnings.warn(
             Notice(f"{ranks} ranks on {os.cpu_count()} cores take turns: what waits there waits for a core"),

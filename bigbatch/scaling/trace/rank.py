@@ -62,7 +62,7 @@ def _activities() -> list[ProfilerActivity]:
 def _marks(stepper: Stepper) -> Iterator[Callable[[int], None]]:
     """A function that takes a step, with marks. Backward begins where forward ended, with the loss."""
     phase = _Phase(stepper.engine.device)
-    wrapped = stepper.gradient.wrapped
+    wrapped = stepper.gradient.forward.wrapped
     hooks: list[Any] = [
         wrapped.register_forward_pre_hook(lambda *_: phase.begin(FORWARD)),
         wrapped.register_forward_hook(lambda *_: phase.begin(BACKWARD)),

@@ -25,7 +25,7 @@ def recorded(run: Run, ranks: int, steps: int) -> Recorded:
         if engine == "horovod":
             run = run.with_settings([f"engine.timeline={written}"])
         task = rank.Task(run=run.model_dump(mode="json"), steps=steps, folder=name)
-        line = processes.start_line(engine, ranks, rank.MODULE, [task.model_dump_json()])
+        line = processes.rank_command(engine, ranks, rank.MODULE, [task.model_dump_json()])
         (said,) = starts.run_all([line], ranks, folder)
         problems = sorted({path.read_text(encoding="utf-8") for path in folder.glob("*.problem")})
         if problems:

@@ -1,0 +1,81 @@
+"""The gradient of a global batch whose samples a selector weights: Σ wᵢ·lossᵢ / n, with n counting all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bigbatch import selectors
+from bigbatch.position import Position
+from bigbatch.training.batches import Batch, Slice
+
+if TYPE_CHECKING:
+    from bigbatch.training.gradient import BatchSums, GlobalGradient
+
+
+def backward_selected(gradient: GlobalGradient, batch: Batch, position: Position, sums: BatchSums) -> None:
+    """Compute losses, then weights, then a backward pass over the samples whose weight is not zero."""
+    engine, forward, statistics = gradient.engine, gradient.forward, gradient.statistics
+    own = batch.by_rank[engine.rank]
+    one_pass = getattr(gradient.run.selector, "passes", "two") == "one"
+    first_pass = statistics.accumulate(len(own), batch.micro_batches) if one_pass else statistics.frozen()
+    losses_by_piece: list[Tensor] = []
+    with first_pass, torch.set_grad_enabled(one_pass), engine.no_sync(forward.wrapped):
+        for piece in own:
+            losses, correct = forward(batch, batch.indices[piece.start : piece.stop], piece)
+            if one_pass:
+                statistics.detach_from_graph()
+            sums.add(losses, correct, 0)
+            losses_by_piece.append(losses)
+    weights = _weight_samples(gradient, batch, losses_by_piece, position)
+    sums.kept = sum(int(weights[piece.start : piece.stop].count_nonzero()) for piece in own)
+    with engine.no_sync(forward.wrapped):
+        if one_pass:
+            _backward_kept(batch, own, losses_by_piece, weights)
+        else:
+            _forward_and_backward_kept(gradient, batch, weights)
+    engine.sum_gradients(gradient.model)
+
+
+def _weight_samples(gradient: GlobalGradient, batch: Batch, losses: list[Tensor], position: Position) -> Tensor:
+    """One weight for each sample of the global batch, by all of its losses or by those of the sample's rank."""
+    engine, selector = gradient.engine, gradient.run.selector
+    own = batch.by_rank[engine.rank]
+    mine = slice(own[0].start, own[-1].stop) if own else slice(0, 0)
+    # float64 on every rank, also on one that has no samples to take a dtype from
+    all_losses = torch.zeros(batch.count, dtype=torch.float64, device=engine.device)
+    if own:
+        all_losses[mine] = torch.cat([piece.detach().double() for piece in losses])
+    if getattr(selector, "scope", "global") == "global":
+        return selectors.weights(engine.sum(all_losses), selector, position)
+    weights = torch.zeros_like(all_losses)
+    weights[mine] = selectors.weights(all_losses[mine], selector, position)
+    return engine.sum(weights)
+
+
+def _backward_kept(batch: Batch, own: Sequence[Slice], losses_by_piece: list[Tensor], weights: Tensor) -> None:
+    """Through the graphs of the first pass."""
+    with selectors.skip_zero_rows():
+        for piece, losses in zip(own, losses_by_piece, strict=True):
+            piece_weights = weights[piece.start : piece.stop]
+            kept = piece_weights.nonzero().squeeze(1)
+            if len(kept):
+                ((losses[kept] * piece_weights[kept]).sum() / batch.count).backward()
+
+
+def _forward_and_backward_kept(gradient: GlobalGradient, batch: Batch, weights: Tensor) -> None:
+    """A second pass over the kept samples in the batch's order, divided as if they were the batch.
+
+    The result is the same on any number of ranks.
+    """
+    kept = weights.nonzero().squeeze(1)
+    by_rank = batch.split.slices(len(kept))
+    own = by_rank[gradient.engine.rank]
+    with gradient.statistics.accumulate(len(own), sum(len(pieces) for pieces in by_rank)):
+        for piece in own:
+            samples = kept[piece.start : piece.stop]
+            losses, _ = gradient.forward(batch, batch.indices[samples.cpu()], piece)
+            ((losses * weights[samples]).sum() / batch.count).backward()
