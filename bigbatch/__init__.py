@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bigbatch import filters, optim, probes, schedules, selectors
     from bigbatch.advice import advise
     from bigbatch.run import Run
     from bigbatch.training.loop import train
     from bigbatch.viewer.server import view
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "advise", "train", "view"]
+__all__ = [
+    "Run",
+    "__version__",
+    "advise",
+    "filters",
+    "optim",
+    "probes",
+    "schedules",
+    "selectors",
+    "train",
+    "view",
+]
+
+# torch takes seconds to import, `import bigbatch` must not: names and subpackages are imported at first use
+_FUNCTIONS = {
+    "Run": "bigbatch.run",
+    "advise": "bigbatch.advice",
+    "train": "bigbatch.training.loop",
+    "view": "bigbatch.viewer.server",
+}
+_SUBPACKAGES = ("filters", "optim", "probes", "schedules", "selectors")
 
 
 def __getattr__(name: str) -> Any:
-    # torch takes seconds to import, `import bigbatch` must not. (A module called train.py would take the function's
-    # name as soon as it is imported; the loop is in training.py.)
-    if name == "Run":
-        from bigbatch.run import Run
-
-        return Run
-    if name == "advise":
-        from bigbatch.advice import advise
-
-        return advise
-    if name == "train":
-        from bigbatch.training.loop import train
-
-        return train
-    if name == "view":
-        from bigbatch.viewer.server import view
-
-        return view
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
+    if name in _SUBPACKAGES:
+        return importlib.import_module(f"bigbatch.{name}")
     raise AttributeError(f"module 'bigbatch' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
