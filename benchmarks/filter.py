@@ -30,9 +30,9 @@ from sklearn.manifold import TSNE
 
 from bigbatch import parts, rng
 from bigbatch.datasets import load
-from bigbatch.datasets._files import data_folders
-from bigbatch.filters import _cluster, _map, _pca
-from bigbatch.filters._neighbours import nearest
+from bigbatch.datasets.reading.download import data_folders
+from bigbatch.filters.pipeline import dbscan, embedding, pca
+from bigbatch.filters.pipeline.neighbours import nearest
 
 WIDTH, COMPONENTS, PERPLEXITY, MIN_SAMPLES, CLASSES = 512, 50, 30.0, 5, 10
 REQUIRED_RATIO, REQUIRED_CPU_SECONDS, REQUIRED_MB = 6.0, 360.0, 2048.0
@@ -63,13 +63,13 @@ def cpu_seconds(work: Callable[..., T], *arguments: Any) -> tuple[float, T]:
 
 def reduced(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Principal components and the map, as the filter makes them."""
-    points = _pca.project(features, np.arange(len(features)), COMPONENTS)["points"]
-    placed = _map.place(points, "tsne", perplexity=PERPLEXITY, iterations=500, seed=0, jobs=1)
+    points = pca.project(features, np.arange(len(features)), COMPONENTS)["points"]
+    placed = embedding.place(points, "tsne", perplexity=PERPLEXITY, iterations=500, seed=0, jobs=1)
     return points, placed
 
 
 def all_eps_star(placed: NDArray[Any], labels: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-    return [_cluster.eps_star(placed[labels == index], MIN_SAMPLES) for index in range(CLASSES)]
+    return [dbscan.eps_star(placed[labels == index], MIN_SAMPLES) for index in range(CLASSES)]
 
 
 def all_dbscan(placed: NDArray[Any], labels: NDArray[np.int64], eps: float) -> list[NDArray[np.int64]]:

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from bigbatch import parts
 from bigbatch.datasets import load
-from bigbatch.datasets._files import data_folders
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.download import data_folders
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 REQUIRED_RATIO = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from bigbatch.datasets import Dataset
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 
 
 def images(channels: int, size: int, count: int) -> Dataset:

@@ -14,9 +14,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent / "filters"))
 import filter_parts
 
-from bigbatch import parts, rng
+from bigbatch import filters, parts, rng
 from bigbatch.errors import Problem
-from bigbatch.filters import Kept, _manifest
+from bigbatch.filters import Kept
 
 NAMES = parts.names("filters")
 # what a filter cannot do without, and what makes it quick
@@ -47,7 +47,7 @@ def other(tmp_path_factory, dataset):
     np.savez(path.with_name("map.npz"), map=rng.uniform(1, np.arange(1000)).reshape(500, 2))
     config = parts.configure("filters", "random")
     kept = Kept(torch.zeros(500), mask)
-    return _manifest.save(path, _manifest.result_of(kept, dataset, parts.configure("datasets", "digits"), config)).path
+    return filters.save(path, filters.result_of(kept, dataset, parts.configure("datasets", "digits"), config)).path
 
 
 def config_of(name, other, **options):
@@ -72,10 +72,8 @@ def test_score_mask_and_info_have_one_value_a_sample_and_survive_a_file(name, da
     left = torch.bincount(dataset.train.labels[kept.mask], minlength=10)
     assert (left > 0).all()
     config = config_of(name, other)
-    _manifest.save(
-        tmp_path / "kept.npz", _manifest.result_of(kept, dataset, parts.configure("datasets", "digits"), config)
-    )
-    read = _manifest.load(tmp_path / "kept.npz", dataset)
+    filters.save(tmp_path / "kept.npz", filters.result_of(kept, dataset, parts.configure("datasets", "digits"), config))
+    read = filters.load(tmp_path / "kept.npz", dataset)
     assert torch.equal(read.mask, kept.mask)
     assert torch.equal(read.score, kept.score)
     assert read.manifest["counts"]["kept"] == kept.mask.sum()
@@ -110,7 +108,7 @@ def test_larger_scores_are_dropped_first_within_a_class(name, dataset, other):
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "like" in parts.find("filters", name).Config.model_fields])
 def test_it_can_be_made_as_large_as_another_filters_result(name, dataset, other):
-    target = _manifest.load(other).mask
+    target = filters.load(other).mask
     same_classes = keep(name, dataset, other, like=str(other)).mask
     labels = dataset.train.labels
     assert torch.equal(torch.bincount(labels[same_classes]), torch.bincount(labels[target]))

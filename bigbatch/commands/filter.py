@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
 from bigbatch.commands._options import DataDir, Quiet, Ranks, RunsDir, Settings
 from bigbatch.errors import DONE, Problem
 
-command = App(name="filter", help="Drop the training samples that a trained network finds no place for.")
+if TYPE_CHECKING:
+    from bigbatch.curation import ComparisonRow
+    from bigbatch.run import Run
+
+command = App(name="filter", help="Drop the training samples that a trained network takes for outliers of their class.")
 
 FilterSettings = Annotated[
     list[str] | None,
@@ -30,7 +35,7 @@ def filter_dataset(
         str | None, Parameter(help="a run's folder, a recipe (trained first), weights, mypkg.mod:Class, or features")
     ] = None,
     out: Annotated[
-        Path | None, Parameter(help="what is written: kept.npz with its manifest beside it; with --tune, tuned.json")
+        Path | None, Parameter(help="the file to write: kept.npz, with its manifest beside it; with --tune, tuned.json")
     ] = None,
     by: Annotated[str, Parameter(help="another filter than 'network': see 'bigbatch list filters'")] = "network",
     settings: FilterSettings = None,
@@ -39,26 +44,22 @@ def filter_dataset(
     tune: Annotated[
         bool, Parameter(negative="", help="search the filter's options by what --recipe learns at --global-batch")
     ] = False,
-    recipe: Annotated[str | None, Parameter(help="with --tune: the training that judges")] = None,
-    global_batch: Annotated[int | None, Parameter(help="with --tune: the batch that it has to bear")] = None,
-    trials: Annotated[int, Parameter(help="with --tune: how many settings are tried")] = 20,
+    recipe: Annotated[str | None, Parameter(help="with --tune: the training that judges the options")] = None,
+    global_batch: Annotated[int | None, Parameter(help="with --tune: the global batch of that training")] = None,
+    trials: Annotated[int, Parameter(help="with --tune: number of trials")] = 20,
     runs_dir: RunsDir = Path("runs"),
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> int:
-    """Filter a dataset: features of a network, PCA, t-SNE, DBSCAN in each class; what is noise is dropped.
+    """Filter a dataset: features of a network, PCA, t-SNE, DBSCAN in each class; noise is dropped.
 
     `bigbatch train RECIPE --set filter=kept.npz` trains on the result.
     """
     if ranks < 1:
-        raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
-    common: dict[str, Any] = {
-        "network": network,
-        "settings": settings or [],
-        "runs_dir": runs_dir,
-        "data_dir": data_dir,
-        "quiet": quiet,
-    }
+        raise Problem(f"--ranks must be at least 1, got {ranks}: use 1 or more")
+    from bigbatch import curation
+
+    folders: dict[str, Any] = {"runs_dir": runs_dir, "data_dir": data_dir, "quiet": quiet}
     if tune:
         if network is None or recipe is None or global_batch is None:
             raise Problem("--tune needs --network, --recipe and --global-batch: give all three")
@@ -67,20 +68,17 @@ def filter_dataset(
                 "--tune searches one round of the filter 'network' in one process: leave out --by, --rounds and --ranks"
             )
         out = out or Path("tuned.json")
-        from bigbatch.filters import _commands
-
-        found = _commands.tune(dataset, out=out, recipe=recipe, global_batch=global_batch, trials=trials, **common)
-        print(f"{out}: {found['best']}")
+        request = curation.TuningRequest(dataset, network, recipe, global_batch, out, settings or [], trials, **folders)
+        print(f"{out}: {curation.tune_filter(request)['best']}")
         return DONE
     if recipe is not None or global_batch is not None:
         raise Problem("--recipe and --global-batch are for --tune: add it, or leave them out")
     out = out or Path("kept.npz")
-    from bigbatch.engines import env_world_size
-    from bigbatch.filters import _commands
+    from bigbatch.engines import env_rank, env_world_size
     from bigbatch.launch.processes import run_command_on_ranks
 
     if ranks > 1 and env_world_size() == 1:
-        _commands.refuse_bad_target(out, "kept.npz")
+        curation.check_output_file(out, "kept.npz")
         arguments = [
             *("filter", dataset, "--out", str(out), "--by", by, "--rounds", str(rounds), "--runs-dir", str(runs_dir)),
             *(("--network", network) if network else ()),
@@ -89,7 +87,11 @@ def filter_dataset(
             *(("--quiet",) if quiet else ()),
         ]
         return run_command_on_ranks(arguments, ranks)
-    _commands.filter_dataset(dataset, out=out, filter_name=by, rounds=rounds, **common)
+    manifest = curation.filter_dataset(
+        curation.FilterRequest(dataset, out, network, by, settings or [], rounds, **folders)
+    )
+    if not quiet and env_rank() == 0:
+        _print_manifest(manifest)
     return DONE
 
 
@@ -100,15 +102,67 @@ def compare_filters(
     *,
     recipe: Annotated[str | None, Parameter(help="train this on each of them")] = None,
     settings: Settings = None,
-    seeds: Annotated[int, Parameter(help="trainings for each")] = 3,
+    seeds: Annotated[int, Parameter(help="trainings per result")] = 3,
     runs_dir: RunsDir = Path("runs"),
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> int:
-    """Table the sizes, overlaps and classes of filters' results, and what a recipe learns from each."""
-    from bigbatch.filters import _commands
+    """Print sizes, overlaps and classes of filters' results, and what a recipe learns from each."""
+    from bigbatch import curation
 
-    _commands.compare(
-        results, recipe=recipe, settings=settings or [], seeds=seeds, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet
-    )
+    request = curation.ComparisonRequest(results, recipe, settings or [], seeds, runs_dir, data_dir, quiet)
+    rows = curation.compare_results(request)
+    if not quiet:
+        _print_comparison(rows, request.run())
     return DONE
+
+
+def _print_manifest(manifest: dict[str, Any]) -> None:
+    """Kept and dropped samples per class, with eps where the filter has one, and in all: the paper's Table I."""
+    from rich.console import Console
+
+    from bigbatch.output.formatting import terminal_table
+
+    info, counts, samples = manifest["info"], manifest["counts"], manifest["dataset"]["samples"]
+    eps, knees = info.get("eps", {}), info.get("k_distance_knee", {})
+    columns = ["class", "kept", "dropped", "dropped %", *(("eps", "knee (a hint)") if eps else ())]
+    rows = []
+    for name, row in [*counts["by_class"].items(), ("all", counts)]:
+        total = row["kept"] + row["dropped"]
+        percent = f"{100 * row['dropped'] / total if total else 0:.2f}"
+        radii = [f"{eps[name]:.3f}", f"{knees[name]:.3f}"] if name in eps else ["", ""] if eps else []
+        rows.append([name, f"{row['kept']:,}", f"{row['dropped']:,}", percent, *radii])
+    console = Console()
+    title = f"{manifest['dataset']['config']['name']}: {manifest['filter']['name']} filter"
+    console.print(terminal_table(columns, rows, left=("class",), title=title))
+    source = info.get("network", {}).get("network") or manifest["filter"]["name"]
+    percent_kept = 100 * counts["kept"] / samples
+    print(f"{source}: {percent_kept:.2f} % or {counts['kept']:,} samples kept ({100 - percent_kept:.2f} % dropped)")
+    for note in info.get("notes", []):
+        print(f"note: {note}")
+
+
+def _print_comparison(rows: Sequence[ComparisonRow], run: Run | None) -> None:
+    from rich.console import Console
+
+    from bigbatch.output.formatting import terminal_table
+
+    console, names = Console(), [row.name for row in rows]
+    title = None
+    if run:
+        budget = f"{run.epochs} epochs" if run.epochs else f"{run.steps} steps"
+        title = f"trained: {run.model.name}, global batch {run.model_dump(mode='json')['global_batch']}, {budget}"
+    columns = ["filter", "kept", "dropped", *(("test accuracy %", "steps") if run else ())]
+    sizes = [
+        [row.name, f"{row.counts['kept']:,}", f"{row.counts['dropped']:,}"]
+        + ([row.accuracy, str(row.steps)] if run else [])
+        for row in rows
+    ]
+    console.print(terminal_table(columns, sizes, left=("filter",), title=title))
+    overlaps = [[row.name, *(f"{row.jaccard_dropped[name]:.3f}" for name in names)] for row in rows]
+    corner = "dropped by both / by either"
+    console.print(terminal_table([corner, *names], overlaps, left=(corner,)))
+    by_class = [
+        [name, *(f"{row.counts['by_class'][name]['dropped']:,}" for row in rows)] for name in rows[0].counts["by_class"]
+    ]
+    console.print(terminal_table(["dropped of class", *names], by_class, left=("dropped of class",)))

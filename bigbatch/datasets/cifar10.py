@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read, refuse_size
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.errors import Problem
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -9,7 +9,7 @@ import torch
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 
 # the split is part of the dataset: it has its own key and does not move with a run's seed
 _SPLIT_KEY = 1998

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bigbatch.datasets import Dataset, _idx
+from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading import idx
 
-FILES = _idx.file_set(
+FILES = idx.file_set(
     title="Fashion-MNIST",
     folder="FashionMNIST/raw",
     address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -20,10 +21,10 @@ FILES = _idx.file_set(
 CLASSES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
-class Config(_idx.IdxConfig):
+class Config(idx.IdxConfig):
     """The usual mean and std are .2860 and .3530."""
 
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
     """60,000 samples to train, 10,000 to test."""
-    return _idx.load(config, FILES, CLASSES, data_dir)
+    return idx.load(config, FILES, CLASSES, data_dir)

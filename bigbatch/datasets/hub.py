@@ -14,8 +14,8 @@ from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, Samples, sha256
-from bigbatch.datasets._decode import Decoding, LazyImages
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
+from bigbatch.datasets.reading.lazy_images import Decoding, LazyImages
 from bigbatch.errors import Problem, did_you_mean
 
 _MOST_BYTES_IN_MEMORY = 4 << 30

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.datasets._decode import Decoding, LazyImages
-from bigbatch.datasets._files import data_folders
+from bigbatch.datasets.reading.download import data_folders
+from bigbatch.datasets.reading.lazy_images import Decoding, LazyImages
 from bigbatch.errors import Problem
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp"}

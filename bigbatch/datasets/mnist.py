@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bigbatch.datasets import Dataset, _idx
+from bigbatch.datasets import Dataset
+from bigbatch.datasets.reading import idx
 
-FILES = _idx.file_set(
+FILES = idx.file_set(
     title="MNIST",
     folder="MNIST/raw",
     address="https://ossci-datasets.s3.amazonaws.com/mnist/",  # the original server no longer has the files
@@ -19,10 +20,10 @@ FILES = _idx.file_set(
 )
 
 
-class Config(_idx.IdxConfig):
+class Config(idx.IdxConfig):
     """Pixels in 0..1 and nothing augmented, as in the LEGW paper. The usual mean and std are .1307 and .3081."""
 
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
     """60,000 samples to train, 10,000 to test."""
-    return _idx.load(config, FILES, tuple(str(digit) for digit in range(10)), data_dir)
+    return idx.load(config, FILES, tuple(str(digit) for digit in range(10)), data_dir)

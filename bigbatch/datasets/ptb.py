@@ -13,8 +13,8 @@ from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read, refuse_size
-from bigbatch.datasets._text import Tokens
+from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets.reading.text import Tokens
 from bigbatch.errors import Problem
 
 # bytes and SHA-256 of the published files

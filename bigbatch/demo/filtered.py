@@ -30,10 +30,10 @@ def dropped(folder: Path) -> Dropped:
     """In a worker: filter the digits by the run in a folder. Without openTSNE, DBSCAN works on principal components."""
     from bigbatch import datasets, filters
     from bigbatch.artifacts.folder import Folder
-    from bigbatch.filters._library import installed
+    from bigbatch.libraries import is_installed
 
     dataset = datasets.load(Folder(folder).run().dataset)
-    reducer = "tsne" if installed("openTSNE") else "none"
+    reducer = "tsne" if is_installed("openTSNE") else "none"
     kept = filters.network(folder, dataset, drop=DROP, per_class=False, reducer=reducer)
     labels = dataset.train.labels
     gone = (~kept.mask).nonzero().squeeze(1)

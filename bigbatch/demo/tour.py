@@ -16,7 +16,7 @@ from bigbatch.demo.filtered import Dropped, dropped
 from bigbatch.demo.measured import Found, Measured, gap, verdict
 from bigbatch.demo.stations import LEGW, LEGW_LARS, LINEAR, SEEDS, Station, stations
 from bigbatch.demo.workers import Workers, available_cores, workers
-from bigbatch.filters._progress import shown, station
+from bigbatch.output.progress import show_progress, stage
 
 
 def show(
@@ -30,7 +30,7 @@ def show(
 ) -> Found:
     """Everything; prints the table and the page's address. What was trained before is not trained again."""
     started = time.monotonic()
-    with workers(available_cores()) as pool, shown(not quiet):
+    with workers(available_cores()) as pool, show_progress(not quiet):
         found, advice, filtered = _worked(pool, stations(epochs), runs_dir, seeds, advice_seconds)
     from bigbatch.demo.web_page import write
 
@@ -50,7 +50,7 @@ def _worked(
     waiting: dict[Future[Any], str] = {future: f"{name}, seed {seed}" for (name, seed), future in trainings.items()}
     advice = pool.do(advised, first, advice_seconds)
     waiting[advice] = "advise"
-    with station("demo", len(waiting) + 1) as advance:
+    with stage("demo", len(waiting) + 1) as advance:
         for done, future in enumerate(as_completed(waiting), start=1):
             future.result()
             advance(done, waiting[future])

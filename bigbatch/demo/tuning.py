@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bigbatch.demo.stations import SEEDS
 from bigbatch.demo.workers import available_cores, workers
-from bigbatch.filters._progress import shown, station
+from bigbatch.output.progress import show_progress, stage
 from bigbatch.recipes import legw_digits
 from bigbatch.run import Run
 from bigbatch.sweeps import format_mean
@@ -73,7 +73,7 @@ def tune(
     # the recipe's own values are candidates of every choice, and are trained once
     runs = {run.hash: run for candidate in tried for run in _with_seeds(candidate, seeds)}
     accuracies: dict[str, float] = {}
-    with workers(available_cores()) as pool, shown(not quiet), station("tuning", len(runs)) as advance:
+    with workers(available_cores()) as pool, show_progress(not quiet), stage("tuning", len(runs)) as advance:
         futures = dict(zip(pool.train(list(runs.values()), runs_dir), runs, strict=True))
         for done, future in enumerate(as_completed(futures), start=1):
             summary = future.result()

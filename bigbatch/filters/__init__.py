@@ -14,12 +14,11 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.filters._again import decide_again
-from bigbatch.filters._decide import cluster_labels, decide_eps, eps_star, mask_at
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._manifest import Saved, keep, load, override, result_of, save
-from bigbatch.filters._rebuild import rebuild
-from bigbatch.filters.network import decided, network
+from bigbatch.filters.network import network
+from bigbatch.filters.pipeline.decision import decide_again, decided
+from bigbatch.filters.pipeline.rebuild import rebuild
+from bigbatch.filters.pipeline.results import Kept, Saved, jaccard, keep, load, override, result_of, save
+from bigbatch.filters.pipeline.threshold import cluster_labels, decide_eps, eps_star, mask_at
 
 __all__ = [
     "Kept",
@@ -29,6 +28,7 @@ __all__ = [
     "decide_eps",
     "decided",
     "eps_star",
+    "jaccard",
     "keep",
     "kept_indices",
     "load",

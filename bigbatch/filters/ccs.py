@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._size import Sized, groups
+from bigbatch.filters.pipeline.budget import Sized, groups
+from bigbatch.filters.pipeline.results import Kept
 
 _DRAW = 202
 

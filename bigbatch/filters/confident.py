@@ -9,11 +9,11 @@ from pydantic import Field
 from torch import Tensor
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters import _ranks
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._learning import LearningOptions, folds, learned, probabilities
-from bigbatch.filters._library import library
-from bigbatch.filters._size import drop_largest
+from bigbatch.filters.pipeline import ranks
+from bigbatch.filters.pipeline.budget import drop_largest
+from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.scoring import LearningOptions, folds, learned, probabilities
+from bigbatch.libraries import import_library
 
 _FOLDS = 205
 
@@ -25,10 +25,10 @@ class Config(LearningOptions):
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    cleanlab_rank = library("cleanlab.rank", "filter 'confident'")
-    cleanlab_filter = library("cleanlab.filter", "filter 'confident'")
+    cleanlab_rank = import_library("cleanlab.rank", "filter 'confident'")
+    cleanlab_filter = import_library("cleanlab.filter", "filter 'confident'")
     labels = dataset.train.labels
-    predicted = _ranks.by_the_first(lambda: _out_of_sample(dataset, config)).double().numpy()
+    predicted = ranks.by_the_first(lambda: _out_of_sample(dataset, config)).double().numpy()
     quality = cleanlab_rank.get_label_quality_scores(labels.numpy(), predicted)
     issues = cleanlab_filter.find_label_issues(labels.numpy(), predicted, n_jobs=1)
     score = torch.from_numpy(1 - quality)

@@ -7,9 +7,9 @@ from pydantic import Field
 from torch import Tensor
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._learning import LearningOptions, learned, mean_over_networks
-from bigbatch.filters._size import drop_largest
+from bigbatch.filters.pipeline.budget import drop_largest
+from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.scoring import LearningOptions, learned, mean_over_networks
 
 
 class Config(LearningOptions):

@@ -6,7 +6,7 @@ import torch
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.filters._kept import Kept
+from bigbatch.filters.pipeline.results import Kept
 
 
 class Config(parts.Config):

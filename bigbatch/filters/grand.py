@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters import _ranks
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._learning import LearningOptions, learned, mean_over_networks
-from bigbatch.filters._progress import station
-from bigbatch.filters._size import drop_largest
+from bigbatch.filters.pipeline import ranks
+from bigbatch.filters.pipeline.budget import drop_largest
+from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.scoring import LearningOptions, learned, mean_over_networks
 from bigbatch.losses import per_sample_loss
+from bigbatch.output.progress import stage
 
 _GRADIENTS_AT_ONCE = 64
 
@@ -37,7 +37,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 def gradient_norms(model: nn.Module, dataset: Dataset) -> Tensor:
     """‖∇ℓ(x, y)‖₂ over all parameters, sample by sample, in evaluation mode: BatchNorm would mix samples."""
     model.eval()
-    device = _ranks.device()
+    device = ranks.device()
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
     buffers = dict(model.named_buffers())
 
@@ -45,7 +45,7 @@ def gradient_norms(model: nn.Module, dataset: Dataset) -> Tensor:
         return per_sample_loss(functional_call(model, (weights, buffers), (x[None],)), y[None]).squeeze(0)
 
     norms = []
-    with station("gradients", len(dataset.train)) as advance:
+    with stage("gradients", len(dataset.train)) as advance:
         for rows in torch.arange(len(dataset.train)).split(_GRADIENTS_AT_ONCE):
             inputs, targets = dataset.train.fetch(rows)
             gradients = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, inputs.to(device), targets.to(device))

@@ -9,10 +9,10 @@ from pydantic import Field, PositiveInt
 
 from bigbatch import rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters import _ranks
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._size import Sized, drop_largest
-from bigbatch.filters._stations import MapOptions, features_of, place
+from bigbatch.filters.pipeline import ranks
+from bigbatch.filters.pipeline.budget import Sized, drop_largest
+from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.stages import MapOptions, features_of, place
 
 _RANK, _OFFSET = 203, 204
 
@@ -26,7 +26,7 @@ class Config(MapOptions, Sized):
 def keep(dataset: Dataset, config: Config) -> Kept:
     """Within a cell samples are put in a random order; position over count is the score, so cells thin out alike."""
     features, about = features_of(config, dataset)
-    placed = _ranks.by_the_first(lambda: place(features, np.arange(len(dataset.train)), config))
+    placed = ranks.by_the_first(lambda: place(features, np.arange(len(dataset.train)), config))
     points = placed.points[:, :2]
     labels = dataset.train.labels.numpy()
     cell = _cells(points, config.cells) * (int(labels.max()) + 1) + (labels if config.per_class else 0)

@@ -9,8 +9,7 @@ from pydantic import model_validator
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._manifest import load
+from bigbatch.filters.pipeline.results import Kept, load
 
 
 class Config(parts.Config):

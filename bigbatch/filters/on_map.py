@@ -9,13 +9,12 @@ import torch
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
-from bigbatch.filters import _decide
-from bigbatch.filters._kept import Kept
-from bigbatch.filters.network import Config as NetworkConfig
-from bigbatch.filters.network import decided, refuse_small_classes
+from bigbatch.filters.pipeline import threshold
+from bigbatch.filters.pipeline.decision import DecisionOptions, decided, refuse_small_classes
+from bigbatch.filters.pipeline.results import Kept
 
 
-class Config(NetworkConfig):
+class Config(DecisionOptions):
     """`network` is the file with the map; of the other options only those of the decision are used."""
 
 
@@ -23,7 +22,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     labels = dataset.train.labels
     refuse_small_classes(labels, dataset.classes, config.min_samples)
     places = read_map(Path(config.network), len(dataset.train))
-    eps_star = _decide.cached_eps_star(places, labels.numpy(), config.min_samples)
+    eps_star = threshold.cached_eps_star(places, labels.numpy(), config.min_samples)
     decision = decided(places, eps_star, labels.numpy(), dataset.classes, config)
     places_hash = hash_array(places)
     about = {

@@ -7,8 +7,8 @@ import torch
 
 from bigbatch import rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._size import Sized, drop_largest
+from bigbatch.filters.pipeline.budget import Sized, drop_largest
+from bigbatch.filters.pipeline.results import Kept
 
 
 class Config(Sized):

@@ -12,11 +12,11 @@ from pydantic import Field
 from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _ranks
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._progress import station
-from bigbatch.filters._size import Sized, drop_largest
-from bigbatch.filters._stations import FeatureOptions, features_of
+from bigbatch.filters.pipeline import cache, ranks
+from bigbatch.filters.pipeline.budget import Sized, drop_largest
+from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.stages import FeatureOptions, features_of
+from bigbatch.output.progress import stage
 
 _ROWS_AT_ONCE = 2048
 _LEAST_BATCH, _BATCHES = 4096, 50  # samples that k-means sees at a time, and how often
@@ -41,10 +41,10 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     made_from = {"features": features.key, "clusters": clusters, "seed": config.seed, "version": 2}
 
     def similarities() -> NDArray[Any]:
-        made = _cache.arrays("duplicates", made_from, lambda: _similarities(features.rows, clusters, config.seed))
+        made = cache.arrays("duplicates", made_from, lambda: _similarities(features.rows, clusters, config.seed))
         return made["similarity"]
 
-    score = torch.from_numpy(_ranks.by_the_first(similarities))
+    score = torch.from_numpy(ranks.by_the_first(similarities))
     mask = drop_largest(score, dataset, config) if config.threshold is None else score <= config.threshold
     return Kept(score, mask, {"network": about, "clusters": clusters, "threshold": config.threshold})
 
@@ -53,7 +53,7 @@ def _similarities(features: NDArray[Any], clusters: int, seed: int) -> dict[str,
     """Features stay in their file: a batch of them is in memory at a time, then a cluster."""
     centres, nearest = _clustered(features, clusters, seed)
     similarity = np.full(len(features), -1.0)
-    with station("duplicates", clusters) as advance:
+    with stage("duplicates", clusters) as advance:
         for cluster in range(clusters):
             members = np.flatnonzero(nearest == cluster)
             directions = _directions(features, members)
@@ -70,7 +70,7 @@ def _clustered(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArra
     count, size = len(features), max(_LEAST_BATCH, 4 * clusters)
     means = MiniBatchKMeans(clusters, random_state=seed, n_init=3, batch_size=size)
     passes = max(1, -(-_BATCHES // -(-count // size)))
-    with station("clusters", (passes + 1) * count) as advance:
+    with stage("clusters", (passes + 1) * count) as advance:
         for number in range(passes):
             order = rng.permutation(count, seed, number, _ORDER).numpy()
             whole = count - count % size or count  # a last batch may be too small to place all centres in

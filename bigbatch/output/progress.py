@@ -1,13 +1,19 @@
-"""What a person sees while a training runs: a progress bar on a terminal, timed lines elsewhere, or nothing."""
+"""Progress of a training, and of the stages of other long computations.
+
+A bar on a terminal, timed lines elsewhere, or nothing.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 _SECONDS_BETWEEN_LINES = 10.0
+_shown: ContextVar[bool] = ContextVar("shown", default=False)  # hidden unless a command shows it
 
 
 class Display(Protocol):
@@ -106,3 +112,71 @@ def choose(quiet: bool) -> Display:
     if quiet:
         return Quiet()
     return Bar() if sys.stderr.isatty() else Lines()
+
+
+class Advance(Protocol):
+    """Called with how much of a stage is done in all, and a note about it."""
+
+    def __call__(self, done: int, about: str = "") -> None: ...
+
+
+@contextmanager
+def show_progress(show: bool) -> Iterator[None]:
+    """Show the progress of stages within the block, or hide it."""
+    token = _shown.set(show)
+    try:
+        yield
+    finally:
+        _shown.reset(token)
+
+
+@contextmanager
+def stage(name: str, total: int) -> Iterator[Advance]:
+    """One stage of a computation; call what it yields with how much is done. Stages within it are not shown."""
+    if not _shown.get():
+        yield _ignore_progress
+        return
+    with (
+        _stage_bar(name, total) if sys.stderr.isatty() else nullcontext(_StageLines(name, total)) as advance,
+        show_progress(False),
+    ):
+        yield advance
+
+
+def log_progress(text: str) -> None:
+    """Print a line to stderr where progress is shown."""
+    if _shown.get():
+        print(text, file=sys.stderr, flush=True)
+
+
+def _ignore_progress(done: int, about: str = "") -> None:
+    pass
+
+
+class _StageLines:
+    """For logs: a line every ten seconds and one at the end."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total = name, total
+        self.started = self.last = time.monotonic()
+
+    def __call__(self, done: int, about: str = "") -> None:
+        now = time.monotonic()
+        if now - self.last < _SECONDS_BETWEEN_LINES and done < self.total:
+            return
+        self.last = now
+        seconds = now - self.started
+        left = f"{seconds / done * (self.total - done):,.0f} s left" if 0 < done < self.total else f"{seconds:,.1f} s"
+        print(f"{self.name}  {done:,}/{self.total:,}  {left}  {about}".rstrip(), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _stage_bar(name: str, total: int) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(f"{name:<12}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"))
+    about_columns = (TextColumn("{task.fields[about]}"), TimeRemainingColumn())
+    with Progress(*columns, *about_columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("", total=total, about="")
+        yield lambda done, about="": progress.update(task, completed=done, about=about)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bigbatch.errors import Problem, Stopped
-from bigbatch.filters._library import library
+from bigbatch.libraries import import_library
 from bigbatch.settings import parse_value
 from bigbatch.sweeps.sweep import Sweep
 
@@ -35,7 +35,7 @@ class RemoteWorker:
 
     def checkpoint(self) -> Any:
         """Asked for by submitit before a job's time is over; as this process ends, its runs stop with a checkpoint."""
-        return library("submitit.helpers", "--launcher").DelayedSubmission(self)
+        return import_library("submitit.helpers", "--launcher").DelayedSubmission(self)
 
 
 def submit(
@@ -48,7 +48,7 @@ def submit(
     storage: str | None = None,
 ) -> list[Any]:
     """Submit workers and come back; gives submitit's jobs. `local` is submitit's stand-in for a cluster, here."""
-    submitit = library("submitit", f"--launcher {launcher}")
+    submitit = import_library("submitit", f"--launcher {launcher}")
     if jobs < 1:
         raise Problem(f"--jobs {jobs} makes no sense: use 1 or more")
     folder = sweep.folder.resolve()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.filters._library import library
+from bigbatch.libraries import import_library
 from bigbatch.run import Run
 from bigbatch.sweeps import rows
 from bigbatch.sweeps.asked import Point
@@ -282,7 +282,7 @@ def to_check(points: list[Point], search: Search, data_dir: Path | None) -> Iter
 def without_password(url: str | None) -> str | None:
     if url is None:
         return None
-    sqlalchemy = library("sqlalchemy", "--storage")
+    sqlalchemy = import_library("sqlalchemy", "--storage")
     try:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except Exception as error:
@@ -290,6 +290,6 @@ def without_password(url: str | None) -> str | None:
 
 
 def _optuna() -> Any:
-    optuna = library("optuna", "--search")
+    optuna = import_library("optuna", "--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

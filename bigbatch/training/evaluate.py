@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bigbatch.datasets import Dataset
-from bigbatch.datasets._workers import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.engines import Engine
 from bigbatch.losses import count_correct, per_sample_loss
 from bigbatch.models import move_inputs

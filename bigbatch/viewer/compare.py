@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbatch.filters._compare import jaccard
+from bigbatch.filters import jaccard
 
 
 def overlap(this: NDArray[np.bool_], other: NDArray[np.bool_]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from bigbatch import filters
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.filters import Saved
-from bigbatch.filters._decide import cached_eps_star
-from bigbatch.filters._library import library
+from bigbatch.filters.pipeline.threshold import cached_eps_star
+from bigbatch.libraries import import_library
 from bigbatch.viewer.decide import Floats
 from bigbatch.viewer.refused import Refused
 
@@ -104,5 +104,5 @@ class Points:
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
         samples = np.flatnonzero(self.considered)
-        tree_class = library("scipy.spatial", "the search of neighbours").cKDTree
+        tree_class = import_library("scipy.spatial", "the search of neighbours").cKDTree
         return tree_class(self.positions[samples], balanced_tree=False, compact_nodes=False), samples

@@ -16,7 +16,7 @@ from typing import Any
 
 from bigbatch.errors import Notice, Problem
 from bigbatch.filters import Saved
-from bigbatch.filters._progress import shown
+from bigbatch.output.progress import show_progress
 from bigbatch.viewer import app, sources
 from bigbatch.viewer.changes import Changes
 from bigbatch.viewer.document import Document
@@ -185,7 +185,7 @@ def _uvicorn() -> Any:
 
 def serve(given: Sequence[Path | str], *, browser: bool, **options: Any) -> None:
     """Print the address, open it, and answer until Ctrl-C."""
-    with shown(True):
+    with show_progress(True):
         server = Server(given, announce=True, **options)
     if not is_loopback(server.host):
         warnings.warn(

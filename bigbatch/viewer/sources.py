@@ -18,9 +18,9 @@ from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
 from bigbatch.filters import Kept, Saved, load
-from bigbatch.filters._decide import PAPER_MIN_SAMPLES, cached_eps_star
-from bigbatch.filters._manifest import keep as filtered
-from bigbatch.filters._rebuild import dataset_of
+from bigbatch.filters.pipeline.rebuild import dataset_of
+from bigbatch.filters.pipeline.results import keep as filtered
+from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, cached_eps_star
 from bigbatch.viewer import decide
 
 _MOST_DOCUMENTS = 2

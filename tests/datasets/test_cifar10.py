@@ -10,7 +10,7 @@ import torch
 
 from bigbatch import rng
 from bigbatch.datasets import Dataset, cifar10
-from bigbatch.datasets._images import InMemoryImages
+from bigbatch.datasets.reading.images import InMemoryImages
 from bigbatch.errors import Problem
 from bigbatch.parts import configure
 

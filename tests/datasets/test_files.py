@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bigbatch.datasets import cifar10, fashion_mnist, mnist, ptb
-from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read
+from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read
 from bigbatch.errors import Problem
 
 CONTENT = bytes(range(256)) * 4000  # 1,024,000 bytes: several reads, and no two neighbours alike

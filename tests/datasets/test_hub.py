@@ -14,9 +14,9 @@ from PIL import Image
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.datasets import load as load_dataset
-from bigbatch.datasets._images import InMemoryImages
-from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.datasets.hub import HubImages
+from bigbatch.datasets.reading.images import InMemoryImages
+from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.errors import Problem
 
 

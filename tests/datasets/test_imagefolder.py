@@ -12,7 +12,7 @@ from PIL import Image
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, imagefolder
 from bigbatch.datasets import load as load_dataset
-from bigbatch.datasets._decode import _middle_box, _random_box
+from bigbatch.datasets.reading.lazy_images import _middle_box, _random_box
 from bigbatch.errors import Problem
 
 

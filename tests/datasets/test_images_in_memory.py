@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from bigbatch import rng
-from bigbatch.datasets._images import FLIP, LEFT, TOP, Augment, InMemoryImages
+from bigbatch.datasets.reading.images import FLIP, LEFT, TOP, Augment, InMemoryImages
 
 MEAN, STD = (0.5, 0.25, 0.125), (0.5, 0.25, 2.0)
 

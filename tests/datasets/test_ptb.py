@@ -9,7 +9,7 @@ import torch
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.datasets import load as load_dataset
-from bigbatch.datasets._text import Tokens
+from bigbatch.datasets.reading.text import Tokens
 from bigbatch.errors import Problem
 
 

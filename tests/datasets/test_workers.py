@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Samples, load
-from bigbatch.datasets._workers import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.errors import Problem
 
 
@@ -152,7 +152,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     script.write_text(
         textwrap.dedent("""
         import os, signal
-        from bigbatch.datasets._workers import Prefetcher
+        from bigbatch.datasets.reading.prefetch import Prefetcher
         from test_workers import Numbers, numbers
 
         if __name__ == "__main__":

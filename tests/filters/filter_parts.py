@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, load, sha256
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 
 
 def digits(count: int | None = None) -> Dataset:

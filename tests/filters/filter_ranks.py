@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bigbatch.filters._commands import filter_dataset
+from bigbatch.curation import FilterRequest, filter_dataset
 
 if __name__ == "__main__":
     dataset, out, *settings = sys.argv[1:]
-    filter_dataset(dataset, out=Path(out), network="filter_parts:Net", settings=settings)
+    filter_dataset(FilterRequest(dataset, out=Path(out), network="filter_parts:Net", settings=settings))

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from bigbatch import filters
+from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.errors import Problem
-from bigbatch.filters._commands import filter_dataset
 
 EACH = {str(index): 1.0 + index / 2 for index in range(10)}
 SETTINGS = [
@@ -27,7 +27,7 @@ SETTINGS = [
 def result(request, tmp_path_factory):
     out = tmp_path_factory.mktemp("result") / "kept.npz"
     settings = [f"reducer={request.param}", "components=4", "iterations=60", "min_samples=4"]
-    filter_dataset("digits", out=out, network="filter_parts:Net", settings=settings, quiet=True)
+    filter_dataset(FilterRequest("digits", out=out, network="filter_parts:Net", settings=settings, quiet=True))
     return filters.load(out)
 
 
@@ -88,7 +88,9 @@ def test_what_is_written_rebuilds_bit_for_bit_with_the_history_of_overrides(resu
 def test_what_an_earlier_filter_dropped_stays_out(result, tmp_path):
     first = filters.save(tmp_path / "first.npz", result)
     settings = [f"after={first.path}", "reducer=none", "drop=0.05"]
-    filter_dataset("digits", out=tmp_path / "k.npz", network="filter_parts:Net", settings=settings, quiet=True)
+    filter_dataset(
+        FilterRequest("digits", out=tmp_path / "k.npz", network="filter_parts:Net", settings=settings, quiet=True)
+    )
     second = filters.load(tmp_path / "k.npz")
     places = second.arrays.get("points", second.arrays["map"])
     np.testing.assert_array_equal(filters.eps_star(places, second.arrays["label"], 5), second.score)
@@ -123,6 +125,6 @@ def test_overrides_that_empty_a_class_are_refused(result):
 
 
 def test_a_filter_without_a_radius_is_refused(tmp_path):
-    filter_dataset("digits", out=tmp_path / "random.npz", filter_name="random", quiet=True)
+    filter_dataset(FilterRequest("digits", out=tmp_path / "random.npz", filter_name="random", quiet=True))
     with pytest.raises(Problem, match=r"is by 'random', so there is no radius to choose: give a result of"):
         filters.decide_again(filters.load(tmp_path / "random.npz"), drop=0.2)

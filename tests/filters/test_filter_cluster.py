@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import DBSCAN
 
-from bigbatch.filters import _cluster
+from bigbatch.filters.pipeline import dbscan
 
 EPS = [1e-3, 0.05, 0.1, 0.3, 0.5, 0.9, 1.0, np.sqrt(2), 2.0, np.sqrt(5), 3.3, np.sqrt(13), 5.0, 40.0, 1e6]
 MIN_SAMPLES = [1, 2, 3, 5, 10, 30]
@@ -49,7 +49,7 @@ def scikit_learns_noise(points, eps, min_samples):
 def test_noise_is_scikit_learns_for_every_eps_and_point_set(min_samples):
     compared = 0
     for name, points in POINT_SETS:
-        found = _cluster.eps_star(points, min_samples)
+        found = dbscan.eps_star(points, min_samples)
         for eps in EPS:
             noise = scikit_learns_noise(points, eps, min_samples)
             np.testing.assert_array_equal(eps < found, noise, err_msg=f"{name}, {len(points)} points, {eps=}")
@@ -62,7 +62,7 @@ def test_eps_star_itself_is_the_edge(min_samples):
     """Just above eps* a point is no noise, just below it is. (In the very last bit scikit-learn's tree does not agree
     with itself: it compares squares in its leaves and roots above them.)"""
     for name, points in POINT_SETS:
-        found = _cluster.eps_star(points, min_samples)
+        found = dbscan.eps_star(points, min_samples)
         for edge in np.unique(found[np.isfinite(found) & (found > 0)])[::9]:
             for eps in (edge * (1 + 1e-12), edge * (1 - 1e-12)):
                 noise = scikit_learns_noise(points, eps, min_samples)
@@ -72,64 +72,64 @@ def test_eps_star_itself_is_the_edge(min_samples):
 def test_by_hand():
     # 0 and 1 are each other's second neighbour at distance 1; 3 reaches the core point 1 at 2; 9 reaches 3 at 6.
     points = np.array([[0.0], [1.0], [3.0], [9.0]])
-    assert _cluster.eps_star(points, 2).tolist() == [1, 1, 2, 6]
+    assert dbscan.eps_star(points, 2).tolist() == [1, 1, 2, 6]
     # With 3 samples 1 is core at 2, by 0 and 3. 0 is core only at 3 but borders on 1 at max(1, 2): eps* is below its
     # core distance, which is what forgetting border points gets wrong. 9 is core at 8 and borders on 3 at max(6, 3).
-    assert _cluster.eps_star(points, 3).tolist() == [2, 2, 2, 6]
+    assert dbscan.eps_star(points, 3).tolist() == [2, 2, 2, 6]
 
 
 def test_fewer_points_than_min_samples_are_noise_at_every_eps():
-    assert _cluster.eps_star(np.zeros((4, 2)), 5).tolist() == [np.inf] * 4
-    assert _cluster.eps_star(np.zeros((0, 2)), 5).tolist() == []
+    assert dbscan.eps_star(np.zeros((4, 2)), 5).tolist() == [np.inf] * 4
+    assert dbscan.eps_star(np.zeros((0, 2)), 5).tolist() == []
 
 
 def test_all_min_samples_at_once_equal_one_by_one():
     for _, points in POINT_SETS:
-        rows = _cluster.eps_star_for_each(points, 12)
+        rows = dbscan.eps_star_for_each(points, 12)
         for min_samples in range(1, 13):
-            np.testing.assert_array_equal(rows[min_samples - 1], _cluster.eps_star(points, min_samples))
+            np.testing.assert_array_equal(rows[min_samples - 1], dbscan.eps_star(points, min_samples))
 
 
 def test_order_and_place_of_points_do_not_matter():
     points = np.random.default_rng(1).normal(size=(300, 2))
     order = np.random.default_rng(2).permutation(300)
-    np.testing.assert_array_equal(_cluster.eps_star(points[order], 5), _cluster.eps_star(points, 5)[order])
+    np.testing.assert_array_equal(dbscan.eps_star(points[order], 5), dbscan.eps_star(points, 5)[order])
     # a power of two scales without rounding
-    np.testing.assert_array_equal(_cluster.eps_star(points * 4, 5), _cluster.eps_star(points, 5) * 4)
+    np.testing.assert_array_equal(dbscan.eps_star(points * 4, 5), dbscan.eps_star(points, 5) * 4)
 
 
 def test_a_fraction_is_a_quantile_and_ties_stay_together():
-    assert _cluster.eps_that_drops(np.array([3.0, 1, 2, 5, 4]), 2) == 3
-    assert _cluster.eps_that_drops(np.array([3.0, 1, 2, 5, 4]), 0) == 5
+    assert dbscan.eps_that_drops(np.array([3.0, 1, 2, 5, 4]), 2) == 3
+    assert dbscan.eps_that_drops(np.array([3.0, 1, 2, 5, 4]), 0) == 5
     tied = np.array([1.0, 2, 2, 2])
-    assert (_cluster.eps_that_drops(tied, 2) < tied).sum() == 0  # two of three equals cannot be noise at any eps
+    assert (dbscan.eps_that_drops(tied, 2) < tied).sum() == 0  # two of three equals cannot be noise at any eps
 
 
 def test_labels_of_duplicates_at_an_eps_of_zero():
     points = np.repeat([[0.0, 0.0], [3.0, 0.0]], [6, 2], axis=0)
-    assert _cluster.labels(points, 0.0, 5).tolist() == [0] * 6 + [-1] * 2
+    assert dbscan.labels(points, 0.0, 5).tolist() == [0] * 6 + [-1] * 2
 
 
 def test_at_every_edge_the_noise_of_clusters_is_that_of_eps_star():
     """At eps* itself, where a fraction always lands and scikit-learn's rounding may go either way."""
     for name, points in POINT_SETS:
-        found = _cluster.eps_star(points, 4)
+        found = dbscan.eps_star(points, 4)
         for eps in np.unique(found[np.isfinite(found)])[::11]:
-            clusters = _cluster.labels(points, eps, 4)
+            clusters = dbscan.labels(points, eps, 4)
             np.testing.assert_array_equal(clusters == -1, eps < found, err_msg=f"{name}, {len(points)} points, {eps=}")
 
 
 def test_clusters_are_scikit_learns():
     for name, points in POINT_SETS:
-        found = _cluster.eps_star(points, 4)
+        found = dbscan.eps_star(points, 4)
         for eps in np.unique(found[np.isfinite(found) & (found > 1e-9)])[::29] * (1 + 1e-12):
             theirs = DBSCAN(eps=eps, min_samples=4, algorithm="kd_tree").fit_predict(points)
-            clusters = _cluster.labels(points, eps, 4)
+            clusters = dbscan.labels(points, eps, 4)
             np.testing.assert_array_equal(clusters, theirs, err_msg=f"{name}, {len(points)} points, {eps=}")
 
 
 def test_the_knee_lies_between_the_dense_and_the_sparse():
     random = np.random.default_rng(0)
     points = np.concatenate([random.normal(size=(900, 2)), random.uniform(-60, 60, size=(100, 2))])
-    assert 0.5 < _cluster.knee(points, 5) < 8
-    assert _cluster.knee(np.zeros((10, 2)), 5) == 0
+    assert 0.5 < dbscan.knee(points, 5) < 8
+    assert dbscan.knee(np.zeros((10, 2)), 5) == 0

@@ -15,10 +15,19 @@ import numpy as np
 import pytest
 import torch
 
-from bigbatch import datasets, parts
+from bigbatch import datasets, filters, parts
+from bigbatch.cli import main
+from bigbatch.curation import (
+    ComparisonRequest,
+    FilterRequest,
+    TuningRequest,
+    compare_results,
+    comparison,
+    filter_dataset,
+    tune_filter,
+)
 from bigbatch.errors import Problem
-from bigbatch.filters import _compare, _manifest, rebuild
-from bigbatch.filters._commands import compare, filter_dataset, tune
+from bigbatch.filters import rebuild
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
@@ -42,9 +51,11 @@ def recipe(tmp_path):
 def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path, recipe):
     out = tmp_path / "kept.npz"
     manifest = filter_dataset(
-        "digits", out=out, network=recipe, settings=FAST, rounds=3, runs_dir=tmp_path / "runs", quiet=True
+        FilterRequest(
+            "digits", out=out, network=recipe, settings=FAST, rounds=3, runs_dir=tmp_path / "runs", quiet=True
+        )
     )
-    results = [_manifest.load(path) for path in (tmp_path / "kept.round-1.npz", tmp_path / "kept.round-2.npz", out)]
+    results = [filters.load(path) for path in (tmp_path / "kept.round-1.npz", tmp_path / "kept.round-2.npz", out)]
     for earlier, later in pairwise(results):
         assert not later.mask[~earlier.mask].any()
         assert later.mask.sum() < earlier.mask.sum()
@@ -62,10 +73,14 @@ def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path,
 def test_rounds_without_a_run_are_refused(tmp_path):
     with pytest.raises(Problem, match=r"--rounds 2 trains the network again, .*folder of a run or a recipe"):
         filter_dataset(
-            "digits", out=tmp_path / "k.npz", network="filter_parts:Net", settings=FAST, rounds=2, quiet=True
+            FilterRequest(
+                "digits", out=tmp_path / "k.npz", network="filter_parts:Net", settings=FAST, rounds=2, quiet=True
+            )
         )
-    with pytest.raises(Problem, match="--rounds 0 makes no sense"):
-        filter_dataset("digits", out=tmp_path / "k.npz", network="filter_parts:Net", rounds=0, quiet=True)
+    with pytest.raises(Problem, match="--rounds must be at least 1, got 0"):
+        filter_dataset(
+            FilterRequest("digits", out=tmp_path / "k.npz", network="filter_parts:Net", rounds=0, quiet=True)
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -74,29 +89,34 @@ def test_a_run_brings_its_datasets_options_and_settings_win(tmp_path):
     train(run, runs_dir=tmp_path)
     network = str(tmp_path / run.folder_name)
     options = {"network": network, "settings": FAST, "quiet": True}
-    manifest = filter_dataset("filter_parts:flipped", out=tmp_path / "a.npz", **options)
+    manifest = filter_dataset(FilterRequest("filter_parts:flipped", out=tmp_path / "a.npz", **options))
     assert manifest["dataset"]["hash"] == filter_parts.flipped(seed=3).hash
     options["settings"] = [*FAST, "dataset.seed=4"]
-    manifest = filter_dataset("filter_parts:flipped", out=tmp_path / "b.npz", **options)
+    manifest = filter_dataset(FilterRequest("filter_parts:flipped", out=tmp_path / "b.npz", **options))
     assert manifest["dataset"]["hash"] == filter_parts.flipped(seed=4).hash
 
 
 def test_jaccard_by_hand():
     a, b = torch.tensor([True, True, False, False]), torch.tensor([False, True, True, False])
-    assert _compare.jaccard(a, b) == 1 / 3
-    assert _compare.jaccard(a, a) == 1
-    assert _compare.jaccard(a & False, a & False) == 1
+    assert filters.jaccard(a, b) == 1 / 3
+    assert filters.jaccard(a, a) == 1
+    assert filters.jaccard(a & False, a & False) == 1
 
 
-def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(tmp_path, recipe, capsys):
+def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(tmp_path, recipe, capsys, monkeypatch):
     common = {"settings": FAST, "quiet": True}
-    filter_dataset("digits", out=tmp_path / "net.npz", network="filter_parts:Net", **common)
+    filter_dataset(FilterRequest("digits", out=tmp_path / "net.npz", network="filter_parts:Net", **common))
     like = [f"like={tmp_path / 'net.npz'}"]
     for name in ("random", "full"):
         settings = like if name == "random" else []
-        filter_dataset("digits", out=tmp_path / f"{name}.npz", filter_name=name, settings=settings, quiet=True)
+        filter_dataset(
+            FilterRequest("digits", out=tmp_path / f"{name}.npz", filter_name=name, settings=settings, quiet=True)
+        )
+    monkeypatch.chdir(tmp_path)
     paths = [tmp_path / f"{name}.npz" for name in ("net", "random", "full")]
-    rows = compare(paths, recipe=recipe, settings=["epochs=1"], seeds=2, runs_dir=tmp_path / "runs")
+    rows = compare_results(
+        ComparisonRequest(paths, recipe=recipe, settings=["epochs=1"], seeds=2, runs_dir=tmp_path / "runs")
+    )
     net, control, full = rows
     assert net.counts["by_class"] == control.counts["by_class"]
     assert net.jaccard_dropped["random"] < 0.2
@@ -104,34 +124,42 @@ def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(
     assert full.jaccard_kept["net"] == pytest.approx(net.counts["kept"] / 1437)
     assert all(len(row.accuracies) == 2 for row in rows)
     assert (net.steps, full.steps) == (-(-net.counts["kept"] // 128), 12)
+    with pytest.raises(SystemExit, match="0"):
+        main(["filter", "compare", *map(str, paths), "--recipe", recipe, "--set", "epochs=1", "--seeds", "2"])
     printed = capsys.readouterr().out
     assert "(n=2)" in printed
     assert "dropped by both / by either" in printed
     with pytest.raises(Problem, match="needs two results or more, got 1"):
-        compare(paths[:1])
+        compare_results(ComparisonRequest(paths[:1]))
     with pytest.raises(Problem, match=r"full\.npz is given twice: name each result once"):
-        compare([*paths, paths[2]], recipe=recipe)
+        compare_results(ComparisonRequest([*paths, paths[2]], recipe=recipe))
 
 
 def test_filters_of_unlike_datasets_are_not_compared(tmp_path):
-    filter_dataset("digits", out=tmp_path / "a.npz", filter_name="random", quiet=True)
-    filter_dataset("filter_parts:flipped", out=tmp_path / "b.npz", filter_name="random", quiet=True)
-    with pytest.raises(Problem, match="are of unlike datasets"):
-        compare([tmp_path / "a.npz", tmp_path / "b.npz"])
+    filter_dataset(FilterRequest("digits", out=tmp_path / "a.npz", filter_name="random", quiet=True))
+    filter_dataset(FilterRequest("filter_parts:flipped", out=tmp_path / "b.npz", filter_name="random", quiet=True))
+    with pytest.raises(Problem, match="are of different datasets"):
+        compare_results(ComparisonRequest([tmp_path / "a.npz", tmp_path / "b.npz"]))
 
 
-def test_accuracies_carry_their_doubt():
-    assert _compare.accuracy([0.93, 0.94, 0.95], 0) == "94.00 ± 1.00 (n=3)"
-    assert _compare.accuracy([0.93], 1) == "93.00 (n=1), 1 diverged"
-    assert _compare.accuracy([], 2) == "none, 2 diverged"
+@pytest.mark.parametrize(
+    ("accuracies", "diverged", "text"),
+    [
+        ([0.93, 0.94, 0.95], 0, "94.00 ± 1.00 (n=3)"),
+        ([0.93], 1, "93.00 (n=1), 1 diverged"),
+        ([], 2, "none, 2 diverged"),
+    ],
+)
+def test_accuracies_have_a_standard_deviation(accuracies, diverged, text):
+    assert comparison.ComparisonRow("a", {}, {}, {}, accuracies, diverged).accuracy == text
 
 
 def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch):
     pytest.importorskip("optuna")
-    from bigbatch.datasets._images import InMemoryImages
-    from bigbatch.filters import _tune
+    from bigbatch.curation import tuning
+    from bigbatch.datasets.reading.images import InMemoryImages
 
-    monkeypatch.setattr(_tune, "installed", lambda name: False)  # umap and pacmap take long to compile
+    monkeypatch.setattr(tuning, "is_installed", lambda name: False)  # umap and pacmap take long to compile
     fetch = InMemoryImages.fetch
 
     def guarded(self, indices, **options):
@@ -139,17 +167,19 @@ def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch
         return fetch(self, indices, **options)
 
     monkeypatch.setattr(InMemoryImages, "fetch", guarded)
-    found = tune(
-        "digits",
-        network="filter_parts:Net",
-        recipe=recipe,
-        global_batch=512,
-        out=tmp_path / "tuned.json",
-        trials=3,
-        seeds=1,
-        settings=["iterations=20"],
-        runs_dir=tmp_path / "runs",
-        quiet=True,
+    found = tune_filter(
+        TuningRequest(
+            "digits",
+            network="filter_parts:Net",
+            recipe=recipe,
+            global_batch=512,
+            out=tmp_path / "tuned.json",
+            trials=3,
+            seeds=1,
+            settings=["iterations=20"],
+            runs_dir=tmp_path / "runs",
+            quiet=True,
+        )
     )
     assert json.loads((tmp_path / "tuned.json").read_text()) == found
     assert len(found["trials"]) == 3
@@ -167,7 +197,7 @@ def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch
 
 
 def test_tuning_on_ready_features_takes_those_that_are_not_held_out(tmp_path):
-    from bigbatch.filters._tune import _of_the_split
+    from bigbatch.curation.tuning import _restrict_features_to_split
 
     features = np.random.default_rng(0).normal(size=(1437, 5)).astype(np.float32)
     np.save(tmp_path / "features.npy", features)
@@ -175,23 +205,25 @@ def test_tuning_on_ready_features_takes_those_that_are_not_held_out(tmp_path):
     split = datasets.load(
         parts.configure("datasets", {"name": "held_out", "of": "digits", "fraction": 0.25, "seed": 1})
     )
-    found = _of_the_split(config, split)
+    found = _restrict_features_to_split(config, split)
     np.testing.assert_array_equal(np.load(found.network), features[split.train.chosen])
     np.save(tmp_path / "features.npy", features[:-1])
     with pytest.raises(Problem, match="have 1436 rows but the dataset has 1437 samples"):
-        _of_the_split(config, split)
+        _restrict_features_to_split(config, split)
     module = parts.configure("filters", {"name": "network", "network": "filter_parts:Net"})
-    assert _of_the_split(module, split) is module
+    assert _restrict_features_to_split(module, split) is module
 
 
 def test_a_diverged_seed_is_said_to_be_and_stays_a_row(tmp_path, recipe, capsys):
-    from bigbatch.filters._progress import shown
+    from bigbatch.output.progress import show_progress
 
-    filter_dataset("digits", out=tmp_path / "full.npz", filter_name="full", quiet=True)
-    (row,) = _compare.rows([tmp_path / "full.npz"])
+    filter_dataset(FilterRequest("digits", out=tmp_path / "full.npz", filter_name="full", quiet=True))
+    (row,) = comparison.measure_overlaps([tmp_path / "full.npz"])
     run = small_run(epochs=1, optimizer={"name": "momentum", "lr": 1e30})
-    with shown(True):
-        row = _compare.trained(row, tmp_path / "full.npz", run, 2, tmp_path / "runs", None)
+    with show_progress(True):
+        row = comparison.train_on_result(
+            row, tmp_path / "full.npz", run, ComparisonRequest([], seeds=2, runs_dir=tmp_path / "runs")
+        )
     assert (row.accuracies, row.diverged) == ([], 2)
     said = capsys.readouterr().err
     assert "full, seed 1: diverged at step" in said
@@ -215,7 +247,7 @@ def bigbatch(*arguments, **environment):
         (["--out", "."], r"--out . is a folder: name a file in it, like --out kept.npz"),
         (["--out", "file/kept.npz"], r"--out file/kept.npz cannot be written, as .*file takes no files .*: choose"),
         (["--by", "network"], "filter 'network' looks at a network's features: give --network with a recipe"),
-        (["--ranks", "0"], "--ranks 0 makes no sense: use 1 or more"),
+        (["--ranks", "0"], "--ranks must be at least 1, got 0: use 1 or more"),
         (["--out", "file/kept.npz", "--ranks", "2"], "--out file/kept.npz cannot be written"),
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--by", "random"], "leave out --by, --rounds and"),
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--rounds", "2"], "leave out --by, --rounds and"),
@@ -226,8 +258,6 @@ def bigbatch(*arguments, **environment):
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, capsys, arguments, sentence):
-    from bigbatch.cli import main
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("no folder")
     network = [] if arguments == ["--by", "network"] else ["--network", "filter_parts:Net"]
@@ -249,7 +279,7 @@ def test_two_ranks_from_the_command_line_write_what_one_process_writes_and_say_p
         code, printed, said = bigbatch(*arguments, **environment, **cache)
         assert code == 0, said
         assert printed.count("samples kept") == 1
-    one, two = (_manifest.load(tmp_path / f"{ranks}.npz") for ranks in (1, 2))
+    one, two = (filters.load(tmp_path / f"{ranks}.npz") for ranks in (1, 2))
     assert torch.equal(one.mask, two.mask)
     assert torch.equal(one.score, two.score)
     assert set(one.arrays) == {"map", "points", "cluster", "prediction", "confidence", "loss", "label", "filter_mask"}

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from bigbatch import models
+from bigbatch import filters, models
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _features, _manifest, _neighbours, _pca, _ready, _source
-from bigbatch.filters._progress import shown
+from bigbatch.filters.pipeline import cache, feature_files, features, neighbours, pca, source
+from bigbatch.output.progress import show_progress
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
@@ -26,7 +26,7 @@ FAST = ["reducer=none", "components=5", "drop=0.05"]
 
 
 def extracted(module, dataset, precision="float32", **options):
-    return _features.extract(_source.of_module(module), dataset, precision, **options).rows
+    return features.extract(source.of_module(module), dataset, precision, **options).rows
 
 
 def start(folder, dataset, *settings, ranks=1):
@@ -65,12 +65,12 @@ def test_the_networks_answers_come_from_the_same_pass_and_out_of_the_cache(tmp_p
     dataset, net = filter_parts.digits(600), filter_parts.Net()
     passes = []
     net.hidden.register_forward_hook(lambda _, __, out: passes.append(len(out)))
-    with _cache.below(tmp_path):
-        first = _features.extract(_source.of_module(net), dataset)
-        assert passes == [_features._PROBED, 256, 256, 88]
-        again = _features.extract(_source.of_module(net), dataset)
-        assert passes[4:] == [_features._PROBED]
-    for piece in torch.arange(600).split(_features.CHUNK):  # a sum's last bit depends on how many rows are multiplied
+    with cache.below(tmp_path):
+        first = features.extract(source.of_module(net), dataset)
+        assert passes == [features._PROBED, 256, 256, 88]
+        again = features.extract(source.of_module(net), dataset)
+        assert passes[4:] == [features._PROBED]
+    for piece in torch.arange(600).split(features.CHUNK):  # a sum's last bit depends on how many rows are multiplied
         with torch.no_grad():
             logits = net.eval()(dataset.train.fetch(piece)[0])
         chances, labels = logits.softmax(1), dataset.train.labels[piece]
@@ -96,17 +96,17 @@ class Undecided(filter_parts.Net):
 
 def test_answers_are_unknown_where_logits_are_not_finite_and_absent_where_outputs_are_no_classes(tmp_path):
     dataset = filter_parts.digits(200)
-    answers = _features.extract(_source.of_module(Undecided()), dataset).answers
+    answers = features.extract(source.of_module(Undecided()), dataset).answers
     (sample,) = np.flatnonzero(answers["prediction"] == -1)
     pixels = dataset.train.fetch(torch.arange(200))[0].flatten(1).sum(1)
     assert sample == pixels.argmax()
     assert np.flatnonzero(np.isnan(answers["confidence"])).tolist() == [sample]
     assert np.flatnonzero(np.isnan(answers["loss"])).tolist() == [sample]
-    other = _features.extract(_source.of_module(filter_parts.Net(classes=7)), dataset, any_classes=True)
+    other = features.extract(source.of_module(filter_parts.Net(classes=7)), dataset, any_classes=True)
     assert other.answers == {}
     np.save(tmp_path / "ready.npy", other.rows)
-    ready = _source.open_source(str(tmp_path / "ready.npy"), None, dataset)
-    assert _features.extract(ready, dataset).answers == {}
+    ready = source.open_source(str(tmp_path / "ready.npy"), None, dataset)
+    assert features.extract(ready, dataset).answers == {}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -119,14 +119,14 @@ def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ran
     rows, done = features_in(tmp_path)
     assert 0 < done.sum() < len(done)
     for chunk in np.flatnonzero(done):  # what is marked is whole
-        assert np.any(rows[chunk * _features.CHUNK : (chunk + 1) * _features.CHUNK] != 0)
+        assert np.any(rows[chunk * features.CHUNK : (chunk + 1) * features.CHUNK] != 0)
     again = start(tmp_path, "filter_parts:dying", *settings, ranks=ranks)
     assert again.returncode == 0, again.stderr
     rows, done = features_in(tmp_path)
     assert done.all()
-    whole = _features.extract(_source.of_module(filter_parts.Net()), filter_parts.digits())
+    whole = features.extract(source.of_module(filter_parts.Net()), filter_parts.digits())
     np.testing.assert_array_equal(rows, whole.rows)
-    saved = _manifest.load(tmp_path / "kept.npz")
+    saved = filters.load(tmp_path / "kept.npz")
     for name in ("prediction", "confidence", "loss"):
         np.testing.assert_array_equal(saved.arrays[name], whole.answers[name])
 
@@ -156,7 +156,7 @@ def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, monkeypatch):
 
 def test_what_is_marked_is_not_computed_again(tmp_path, monkeypatch):
     dataset, net = filter_parts.digits(600), filter_parts.Net()
-    with _cache.below(tmp_path):
+    with cache.below(tmp_path):
         whole = np.array(extracted(net, dataset))
         (folder,) = (tmp_path / "features").iterdir()
         done = np.load(folder / "done.npy", mmap_mode="r+")
@@ -177,7 +177,7 @@ def test_what_is_marked_is_not_computed_again(tmp_path, monkeypatch):
 
 def test_another_normalisation_or_network_is_another_file(tmp_path):
     dataset = filter_parts.digits(300)
-    with _cache.below(tmp_path):
+    with cache.below(tmp_path):
         extracted(filter_parts.Net(), dataset)
         dataset.train._scale = dataset.train._scale * 2  # the stored pixels, and so the hash, are the same
         extracted(filter_parts.Net(), dataset)
@@ -207,7 +207,7 @@ class Nan(filter_parts.Net):
     ],
 )
 def test_networks_that_do_not_fit_are_refused(net, sentence, tmp_path):
-    with _cache.below(tmp_path):
+    with cache.below(tmp_path):
         with pytest.raises(Problem, match=sentence):
             extracted(net, filter_parts.digits(600))
         assert not list((tmp_path / "features").glob("*")) if (tmp_path / "features").exists() else True
@@ -220,14 +220,14 @@ def test_other_classes_are_taken_when_asked_for():
 @pytest.mark.parametrize("network", ["nothing", "cnn", "missing.npy", "w.safetensors"])
 def test_a_network_that_is_not_there_is_refused(network):
     with pytest.raises(Problem, match=r"there is no network|has learned nothing|cannot be read|do not say which model"):
-        _source.open_source(network, None, filter_parts.digits(20))
+        source.open_source(network, None, filter_parts.digits(20))
 
 
 # -- ready features
 
 
 def from_file(path, dataset):
-    return _features.extract(_source.open_source(str(path), None, dataset), dataset).rows
+    return features.extract(source.open_source(str(path), None, dataset), dataset).rows
 
 
 def write_features(folder, kind, features):
@@ -245,9 +245,9 @@ def write_features(folder, kind, features):
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "parquet"])
 def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
-    monkeypatch.setattr(_ready, "_ROWS_PER_READ", 64)
+    monkeypatch.setattr(feature_files, "_ROWS_PER_READ", 64)
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
-    with _cache.below(tmp_path / "cache"):
+    with cache.below(tmp_path / "cache"):
         rows = from_file(write_features(tmp_path, kind, features), filter_parts.digits(300))
         assert isinstance(rows, np.memmap)
         np.testing.assert_array_equal(rows, features)
@@ -263,9 +263,9 @@ def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
     ],
 )
 def test_files_that_do_not_fit_are_refused_and_leave_nothing(tmp_path, kind, change, sentence, monkeypatch):
-    monkeypatch.setattr(_ready, "_ROWS_PER_READ", 64)
+    monkeypatch.setattr(feature_files, "_ROWS_PER_READ", 64)
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
-    with _cache.below(tmp_path / "cache"):
+    with cache.below(tmp_path / "cache"):
         with pytest.raises(Problem, match=sentence):
             from_file(write_features(tmp_path, kind, change(features)), filter_parts.digits(300))
         assert list((tmp_path / "cache/features").iterdir()) == []
@@ -284,7 +284,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 def test_a_copy_of_ready_features_that_was_cut_is_made_again(tmp_path):
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
     path, dataset = write_features(tmp_path, "npz", features), filter_parts.digits(300)
-    with _cache.below(tmp_path / "cache"):
+    with cache.below(tmp_path / "cache"):
         from_file(path, dataset)
         (copy,) = (tmp_path / "cache/features").iterdir()
         for size in (copy.stat().st_size // 2, 20, 0):
@@ -296,7 +296,7 @@ def test_a_copy_of_ready_features_that_was_cut_is_made_again(tmp_path):
 @pytest.mark.parametrize("features", [np.full((300, 2), None), np.full((300, 2), "a"), np.ones((300, 2), bool)])
 def test_arrays_that_are_no_numbers_are_refused(features):
     with pytest.raises(Problem, match=r"features are of type .*, not numbers: give an array of floats"):
-        _source.of_array(features)
+        source.of_array(features)
 
 
 def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
@@ -307,7 +307,7 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_the_last_chunk_counts_only_the_samples_it_has(tmp_path, capsys):
-    with _cache.below(tmp_path), shown(True):
+    with cache.below(tmp_path), show_progress(True):
         extracted(filter_parts.Net(), filter_parts.digits(600))
     assert capsys.readouterr().err.startswith("features  600/600  ")
 
@@ -318,12 +318,12 @@ def test_the_last_chunk_counts_only_the_samples_it_has(tmp_path, capsys):
 def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
     from sklearn.decomposition import PCA
 
-    monkeypatch.setattr(_pca, "_ROWS_AT_A_TIME", 100)
+    monkeypatch.setattr(pca, "_ROWS_AT_A_TIME", 100)
     random = np.random.default_rng(2)
     # a mean far from zero: a covariance from raw products would have lost every digit of the small directions
     features = (random.normal(size=(731, 12)) * np.geomspace(10, 0.01, 12) + 1e5).astype(np.float64)
     rows = np.arange(3, 731)
-    made = _pca.project(features, rows, 5)
+    made = pca.project(features, rows, 5)
     oracle = PCA(5, svd_solver="full").fit(features[rows])
     signs = np.sign(oracle.components_[np.arange(5), np.abs(oracle.components_).argmax(1)])
     np.testing.assert_allclose(made["points"], oracle.transform(features[rows]) * signs, rtol=1e-4, atol=1e-4)
@@ -331,7 +331,7 @@ def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
 
 
 def test_fewer_components_where_features_are_narrow_and_none_explained_where_all_are_equal():
-    made = _pca.project(np.ones((20, 3), np.float32), np.arange(20), 50)
+    made = pca.project(np.ones((20, 3), np.float32), np.arange(20), 50)
     assert made["points"].shape == (20, 3)
     assert (made["points"] == 0).all()
     assert np.isfinite(made["variance"]).all()
@@ -343,14 +343,14 @@ def test_neighbours_are_exact(engine, monkeypatch):
         pytest.importorskip("faiss")
     from sklearn.neighbors import NearestNeighbors
 
-    monkeypatch.setattr(_neighbours, "_BLOCK_BYTES", 4 * 500 * 60)
+    monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 4 * 500 * 60)
     points = np.random.default_rng(1).normal(size=(500, 20)).astype(np.float32) + 5
-    neighbours, distances = _neighbours.nearest(points, 15, engine=engine)
+    neighbours, distances = neighbours.nearest(points, 15, engine=engine)
     expected, indices = NearestNeighbors(n_neighbors=16, algorithm="kd_tree").fit(points).kneighbors(points)
     np.testing.assert_array_equal(neighbours, indices[:, 1:])
     np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-3)
     same = np.zeros((40, 3), np.float32)  # a point need not find itself among its duplicates
-    neighbours, distances = _neighbours.nearest(same, 5, engine=engine)
+    neighbours, distances = neighbours.nearest(same, 5, engine=engine)
     assert (neighbours != np.arange(40)[:, None]).all()
     assert (distances == 0).all()
 
@@ -360,7 +360,7 @@ def test_a_disk_without_room_is_said_before_anything_is_computed(tmp_path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with _cache.below(tmp_path):
+    with cache.below(tmp_path):
         with pytest.raises(Problem, match=r"has no room for .* MB of features \(No space left on device\): free space"):
             extracted(filter_parts.Net(), filter_parts.digits(300))
         assert list((tmp_path / "features").iterdir()) == []

@@ -12,10 +12,12 @@ import pytest
 import torch
 from sklearn.cluster import DBSCAN
 
-from bigbatch import datasets, parts
+from bigbatch import datasets, filters, parts
+from bigbatch.cli import main
+from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters import _cache, _manifest, _map, kept_indices, network, rebuild
-from bigbatch.filters._commands import filter_dataset
+from bigbatch.filters import kept_indices, network, rebuild
+from bigbatch.filters.pipeline import cache, embedding, results
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
@@ -46,7 +48,7 @@ def result(flipped_run, tmp_path_factory):
     out = tmp_path_factory.mktemp("result") / "kept.npz"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(out.parent))
-        filter_dataset(FLIPPED, out=out, network=str(flipped_run), quiet=True)
+        filter_dataset(FilterRequest(FLIPPED, out=out, network=str(flipped_run), quiet=True))
     return out
 
 
@@ -56,7 +58,7 @@ def blobs(**options):
 
 
 def test_planted_noise_is_found_at_five_times_its_base_rate_or_more(result):
-    dropped = ~_manifest.load(result).mask
+    dropped = ~filters.load(result).mask
     wrong = filter_parts.flipped_samples()
     base_rate = len(wrong) / len(dropped)
     assert dropped[wrong].sum() / dropped.sum() >= 5 * base_rate
@@ -64,7 +66,7 @@ def test_planted_noise_is_found_at_five_times_its_base_rate_or_more(result):
 
 
 def test_what_is_dropped_is_dbscans_noise_on_the_map_class_by_class(result):
-    saved = _manifest.load(result)
+    saved = filters.load(result)
     labels, points = saved.arrays["label"], saved.arrays["map"]
     for index, (name, eps) in enumerate(saved.manifest["info"]["eps"].items()):
         members = labels == index
@@ -76,7 +78,7 @@ def test_what_is_dropped_is_dbscans_noise_on_the_map_class_by_class(result):
 
 
 def test_the_manifest_rebuilds_the_same_mask_and_score_bit_for_bit_without_the_cache(result):
-    saved = _manifest.load(result)
+    saved = filters.load(result)
     again = rebuild(result.with_suffix(".json"))
     assert torch.equal(again.mask, saved.mask)
     assert torch.equal(again.score, saved.score)
@@ -96,33 +98,32 @@ def test_a_run_trains_on_the_result_and_tests_on_all_of_the_test_set(result, tmp
         filter=str(result),
     )
     summary = train(run, runs_dir=tmp_path)
-    assert summary["samples"] == _manifest.load(result).manifest["counts"]["kept"]
+    assert summary["samples"] == filters.load(result).manifest["counts"]["kept"]
     assert (
-        kept_indices(run.filter, filter_parts.flipped()).tolist()
-        == np.flatnonzero(_manifest.load(result).mask).tolist()
+        kept_indices(run.filter, filter_parts.flipped()).tolist() == np.flatnonzero(filters.load(result).mask).tolist()
     )
 
 
 def test_another_eps_or_fraction_does_not_make_another_map(result, flipped_run, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(result.parent))
-    monkeypatch.setattr(_map, "place", lambda *_, **__: pytest.fail("t-SNE was computed again"))
+    monkeypatch.setattr(embedding, "place", lambda *_, **__: pytest.fail("t-SNE was computed again"))
     dataset = filter_parts.flipped()
     small = network(flipped_run, dataset, drop=0.02)
     large = network(flipped_run, dataset, mode="manual", eps=1.5, min_samples=8)
     assert small.mask.sum() > large.mask.sum() > 0
-    assert torch.equal(small.score, _manifest.load(result).score)
+    assert torch.equal(small.score, filters.load(result).score)
 
 
 def test_a_damaged_cache_file_is_made_again(tmp_path):
-    with _cache.below(tmp_path):
+    with cache.below(tmp_path):
         made = {"x": np.arange(5.0)}
-        assert (_cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
+        assert (cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
         (file,) = (tmp_path / "pca").iterdir()
         content = bytearray(file.read_bytes())
         content[len(content) // 3] ^= 1
         file.write_bytes(content)
-        assert (_cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
-        assert _cache.arrays("pca", {"a": 1}, lambda: pytest.fail("not kept"))["x"][3] == 3
+        assert (cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
+        assert cache.arrays("pca", {"a": 1}, lambda: pytest.fail("not kept"))["x"][3] == 3
 
 
 COMPILED_FIRST = [pytest.param(name, marks=pytest.mark.slow) for name in ("umap", "pacmap")]
@@ -135,7 +136,7 @@ def test_every_reducer_is_repeatable_and_keeps_classes_apart(reducer):
     dataset, features = filter_parts.two_blobs((150, 150), outliers=0)
     wide = np.pad(features, ((0, 0), (0, 4))).astype(np.float32)
     options = {"perplexity": 10, "iterations": 100, "seed": 1, "jobs": 1}
-    first, again = (_map.place(wide, reducer, **options) for _ in range(2))
+    first, again = (embedding.place(wide, reducer, **options) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     labels = dataset.train.labels.numpy()
     middles = np.stack([first[labels == index].mean(0) for index in (0, 1)])
@@ -173,32 +174,32 @@ def test_paper_and_manual_modes_are_plain_dbscan_and_warn_of_a_fixed_eps():
 def test_a_person_overrides_and_the_history_rebuilds(result, tmp_path):
     copy = tmp_path / "kept.npz"
     copy.write_bytes(result.read_bytes())
-    saved = _manifest.load(copy)
+    saved = filters.load(copy)
     dropped, kept = (np.flatnonzero(saved.mask.numpy() == value)[:3].tolist() for value in (False, True))
-    saved = _manifest.override(saved, dropped, keep=True, reason="looked fine")
-    saved = _manifest.override(saved, [*kept, dropped[0]], keep=False, reason="blurred")
-    read = _manifest.load(copy)
+    saved = filters.override(saved, dropped, keep=True, reason="looked fine")
+    saved = filters.override(saved, [*kept, dropped[0]], keep=False, reason="blurred")
+    read = filters.load(copy)
     assert read.mask[dropped].tolist() == [False, True, True]  # the later word counts
     assert not read.mask[kept].any()
     assert [entry["reason"] for entry in read.manifest["overrides"]] == ["looked fine", "blurred"]
     assert read.manifest["counts"]["kept"] == read.mask.sum()
     assert json.loads(copy.with_suffix(".json").read_text()) == read.manifest
     assert torch.equal(
-        _manifest.replayed(torch.from_numpy(read.arrays["filter_mask"]), read.manifest["overrides"]), read.mask
+        results.replayed(torch.from_numpy(read.arrays["filter_mask"]), read.manifest["overrides"]), read.mask
     )
     with pytest.raises(Problem, match="numbered 0 to 1436, got 5000"):
-        _manifest.override(read, [5000], keep=False, reason="?")
+        filters.override(read, [5000], keep=False, reason="?")
     whole_class = np.flatnonzero(read.arrays["label"] == 3)
     with pytest.raises(Problem, match="this override would drop every sample of class 3: leave some of its samples in"):
-        _manifest.override(read, whole_class, keep=False, reason="?")
-    assert torch.equal(_manifest.load(copy).mask, read.mask)
+        filters.override(read, whole_class, keep=False, reason="?")
+    assert torch.equal(filters.load(copy).mask, read.mask)
 
 
 def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
     dataset, first = blobs(drop=0.05)
     config = parts.configure("filters", {"name": "random"})
-    _manifest.save(
-        tmp_path / "first.npz", _manifest.result_of(first, dataset, parts.configure("datasets", "digits"), config)
+    filters.save(
+        tmp_path / "first.npz", filters.result_of(first, dataset, parts.configure("datasets", "digits"), config)
     )
     _, second = blobs(drop=0.05, after=str(tmp_path / "first.npz"))
     assert not second.mask[~first.mask].any()
@@ -249,7 +250,7 @@ def test_a_reducer_that_refuses_its_options_is_one_sentence(reducer, options):
 @pytest.mark.filterwarnings("error")
 def test_what_a_reducer_logs_becomes_a_notice_and_what_was_asked_for_is_no_news(capfd):
     logger = logging.getLogger("pacmap.pacmap")
-    with _map._noticed("pacmap"):
+    with embedding._noticed("pacmap"):
         logger.warning("Warning: random state is set to 0.")  # a Notice would be an error here
         with pytest.warns(Notice, match="pacmap says: not deterministic"):
             logger.warning("not deterministic")
@@ -276,15 +277,19 @@ def test_a_map_of_too_few_samples_is_refused_with_a_perplexity_that_fits():
 )
 def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, settings, sentence):
     with pytest.raises(Problem, match=sentence):
-        filter_dataset("digits", out=tmp_path / "kept.npz", network="filter_parts:Net", settings=settings, quiet=True)
+        filter_dataset(
+            FilterRequest(
+                "digits", out=tmp_path / "kept.npz", network="filter_parts:Net", settings=settings, quiet=True
+            )
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_result_of_another_dataset_is_refused(result, tmp_path):
     digits = datasets.load(parts.configure("datasets", "digits"))
     with pytest.raises(Problem, match=r"was made for another dataset .*make it again for this one"):
-        _manifest.load(result, digits)
-    manifest = _manifest.load(result).manifest
+        filters.load(result, digits)
+    manifest = filters.load(result).manifest
     manifest["dataset"]["config"] = {"name": "digits"}
     (tmp_path / "kept.json").write_text(json.dumps(manifest))
     with pytest.raises(Problem, match="was made for another dataset"):
@@ -292,7 +297,7 @@ def test_a_result_of_another_dataset_is_refused(result, tmp_path):
 
 
 def test_a_network_that_changed_since_is_not_rebuilt_from(result, tmp_path):
-    manifest = _manifest.load(result).manifest
+    manifest = filters.load(result).manifest
     manifest["info"]["network"]["hash"] = "0" * 64
     manifest["filter"]["reducer"] = "none"
     (tmp_path / "kept.json").write_text(json.dumps(manifest))
@@ -307,7 +312,7 @@ def test_a_cut_or_foreign_file_is_refused(result, tmp_path):
     np.save(tmp_path / "array.npy", np.ones(3))
     for path in (cut, tmp_path / "text.npz", tmp_path / "array.npy", tmp_path / "missing.npz"):
         with pytest.raises(Problem, match=r"cannot be read .*: make it again with 'bigbatch filter'"):
-            _manifest.load(path)
+            filters.load(path)
 
 
 def test_the_function_is_a_function_however_the_file_is_imported():
@@ -322,9 +327,11 @@ def test_the_function_is_a_function_however_the_file_is_imported():
 
 def test_the_table_is_printed(flipped_run, result, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(result.parent))
-    manifest = filter_dataset(FLIPPED, out=tmp_path / "kept.npz", network=str(flipped_run))
+    out = tmp_path / "kept.npz"
+    with pytest.raises(SystemExit, match="0"):
+        main(["filter", FLIPPED, "--out", str(out), "--network", str(flipped_run)])
     printed = capsys.readouterr().out
-    kept = manifest["counts"]["kept"]
+    kept = filters.load(out).manifest["counts"]["kept"]
     assert f"{100 * kept / 1437:.2f} % or {kept:,} samples kept" in printed
     assert "knee" in printed
 
@@ -333,7 +340,7 @@ def test_the_mask_is_part_of_a_run_that_trains_on_it(tmp_path):
     """Remade under the same name, a result is another run; a run described before does not take the new one."""
     path = tmp_path / "kept.npz"
     for drop in (0.1, 0.6):
-        filter_dataset("digits", out=path, filter_name="random", settings=[f"drop={drop}"], quiet=True)
+        filter_dataset(FilterRequest("digits", out=path, filter_name="random", settings=[f"drop={drop}"], quiet=True))
         run = Run(dataset="digits", model="mlp", global_batch=64, optimizer="sgd", epochs=1, filter=str(path))
         assert Run.from_json(run.to_json()) == run
         if drop == 0.1:
@@ -345,7 +352,11 @@ def test_the_mask_is_part_of_a_run_that_trains_on_it(tmp_path):
 
 def test_no_filter_may_drop_a_whole_class(tmp_path):
     with pytest.raises(Problem, match=r"filter 'random' would drop every sample of class .*: let it drop less"):
-        filter_dataset("digits", out=tmp_path / "kept.npz", filter_name="random", settings=["drop=0.999"], quiet=True)
+        filter_dataset(
+            FilterRequest(
+                "digits", out=tmp_path / "kept.npz", filter_name="random", settings=["drop=0.999"], quiet=True
+            )
+        )
     assert not (tmp_path / "kept.npz").exists()
 
 

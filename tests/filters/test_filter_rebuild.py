@@ -15,15 +15,15 @@ import pytest
 import torch
 from torch import nn
 
+from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import decide_again, load, override, rebuild, save
-from bigbatch.filters._commands import filter_dataset
-from bigbatch.filters._module_hash import hash_of_module
+from bigbatch.filters.pipeline.module_hash import hash_of_module
 
 
 def filtered(name, out, **options):
     settings = [f"{key}={value}" for key, value in options.items()]
-    filter_dataset("digits", out=out, filter_name=name, settings=settings, quiet=True)
+    filter_dataset(FilterRequest("digits", out=out, filter_name=name, settings=settings, quiet=True))
     return load(out)
 
 

@@ -10,8 +10,9 @@ from torch import nn
 
 from bigbatch import parts, rng
 from bigbatch.errors import Problem
-from bigbatch.filters import _size, ccs, grid, semdedup
-from bigbatch.filters._learning import folds, learned, probabilities
+from bigbatch.filters import ccs, grid, semdedup
+from bigbatch.filters.pipeline import budget
+from bigbatch.filters.pipeline.scoring import folds, learned, probabilities
 
 LEARNING = {"model": "mlp", "networks": 2, "global_batch": 32, "lr": 0.1}
 
@@ -36,7 +37,7 @@ def test_random_drops_the_fraction_of_each_class_and_moves_with_the_seed():
 def test_equal_scores_are_dropped_in_a_random_order_not_in_that_of_the_file():
     dataset = filter_parts.digits()
     config = parts.configure("filters", {"name": "random", "drop": 0.5, "per_class": False})
-    dropped = ~_size.drop_largest(torch.zeros(1437), dataset, config)
+    dropped = ~budget.drop_largest(torch.zeros(1437), dataset, config)
     assert 300 < dropped[:718].sum() < 420
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bigbatch.datasets import Dataset
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.run import Run
 from bigbatch.sweeps import Point, Row, worker
 from bigbatch.sweeps.forks import Forks

@@ -61,7 +61,7 @@ def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypa
     assert "held-out training samples" in found.notes[-1]
     # a quarter of the 72 training samples judges, the test samples are not looked at
     run = Folder(best.folder).run()
-    assert run.dataset.options["fraction"] == 0.25
+    assert run.dataset.fraction == 0.25
     assert Folder(best.folder).summary()["samples"] == 2 * 54
 
 

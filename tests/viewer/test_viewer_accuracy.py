@@ -79,10 +79,10 @@ def test_a_batch_that_grows_is_no_constant_one(kept, tmp_path):
 
 
 def test_a_random_control_in_a_file_is_found_by_its_manifest(kept, tmp_path):
-    from bigbatch.filters._commands import filter_dataset
+    from bigbatch.curation import FilterRequest, filter_dataset
 
     control = tmp_path / "control.npz"
-    filter_dataset("digits", out=control, filter_name="random", settings=["drop=0.2"], quiet=True)
+    filter_dataset(FilterRequest("digits", out=control, filter_name="random", settings=["drop=0.2"], quiet=True))
     leave_run(tmp_path / "runs", 0.9, filter=str(kept))
     leave_run(tmp_path / "runs", 0.8, filter=str(control))
     with page_of(kept, runs_dir=tmp_path / "runs") as page:

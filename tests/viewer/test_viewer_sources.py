@@ -15,8 +15,8 @@ from test_viewer_routes import page_mask
 from viewer_parts import Shown, make_kept, page_of, shown
 
 from bigbatch import filters
+from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters._commands import filter_dataset
 
 
 def blobs(classes=3, each=50):
@@ -140,7 +140,7 @@ def test_what_cannot_be_viewed_is_refused_in_a_sentence(kept, tmp_path):
     assert "has no .npz" in refused(tmp_path / "empty")
     assert "given twice" in refused(kept, kept)
     assert "got 3" in refused(kept, tmp_path / "cut.npz", tmp_path / "cut.npz")
-    filter_dataset("digits", out=tmp_path / "random.npz", filter_name="random", quiet=True)
+    filter_dataset(FilterRequest("digits", out=tmp_path / "random.npz", filter_name="random", quiet=True))
     assert "'random' makes no map" in refused(tmp_path / "random.npz")
     with np.load(kept) as arrays:
         early = json.loads(str(arrays["manifest"]))

@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from bigbatch import datasets, parts
-from bigbatch.datasets._decode import Decoding, LazyImages
-from bigbatch.filters._commands import filter_dataset
+from bigbatch.curation import FilterRequest, filter_dataset
+from bigbatch.datasets.reading.lazy_images import Decoding, LazyImages
 from bigbatch.viewer import app, server
 from bigbatch.viewer.changes import Changes
 from bigbatch.viewer.guard import Keys
@@ -86,7 +86,7 @@ def own_dataset(kind: str) -> datasets.Dataset:
 def make_kept(out: Path, dataset: str = "digits", network: str = "viewer_parts:Net", **options: Any) -> Path:
     """By the real filter."""
     settings = [f"{name}={value}" for name, value in (FLAT | options).items()]
-    filter_dataset(dataset, out=out, network=network, settings=settings, quiet=True)
+    filter_dataset(FilterRequest(dataset, out=out, network=network, settings=settings, quiet=True))
     return out
 
 

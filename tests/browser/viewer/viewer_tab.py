@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbatch import filters
-from bigbatch.filters._commands import filter_dataset
+from bigbatch.curation import FilterRequest, filter_dataset
 
 
 def make_filter(out: Path, *settings: str) -> Path:
     """By the real filter, of a digits network that is trained on the way (and found trained the second time)."""
-    filter_dataset("digits", out=out, network="digits", settings=settings, runs_dir=out.parent / "runs", quiet=True)
+    filter_dataset(
+        FilterRequest("digits", out=out, network="digits", settings=settings, runs_dir=out.parent / "runs", quiet=True)
+    )
     return out
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _ranks
-from bigbatch.filters._library import library
-from bigbatch.filters._progress import station
+from bigbatch.filters.pipeline import cache, ranks
+from bigbatch.libraries import import_library
+from bigbatch.output.progress import stage
 
 _ROWS_PER_READ = 8192
 
@@ -32,13 +32,13 @@ def check(features: NDArray[Any], samples: int) -> None:
 
 def mapped(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
     """The features of a file as a read-only memory map."""
-    rows = _ranks.by_the_first(lambda: str(_converted(path, samples, precision, file_hash)))
+    rows = ranks.by_the_first(lambda: str(_converted(path, samples, precision, file_hash)))
     return np.load(rows, mmap_mode="r")
 
 
 def _converted(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:
     """A memory-mapped copy of any kind of file, read a piece at a time."""
-    final = _cache.folder("features") / f"{file_hash[:32]}-{precision}.npy"
+    final = cache.folder("features") / f"{file_hash[:32]}-{precision}.npy"
     if _is_whole(final, samples):
         return final
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
@@ -64,12 +64,12 @@ def _is_whole(path: Path, samples: int) -> bool:
 def _copy(path: Path, target: Path, samples: int, precision: Precision) -> None:
     rows: np.memmap[Any, Any] | None = None
     filled = 0
-    with station("features", samples) as advance:
+    with stage("features", samples) as advance:
         for piece in _pieces(path):
             if piece.ndim != 2 or piece.dtype.kind not in "fiu":
                 raise ValueError(f"found {piece.dtype} of shape {piece.shape}")
             if rows is None:
-                rows = _cache.empty_npy(target, precision, (samples, piece.shape[1]))
+                rows = cache.empty_npy(target, precision, (samples, piece.shape[1]))
             if filled + len(piece) > samples:
                 filled = samples + 1
                 break
@@ -120,7 +120,7 @@ def _npz_pieces(path: Path) -> Iterator[NDArray[Any]]:
 
 def _parquet_pieces(path: Path) -> Iterator[NDArray[Any]]:
     """The column `features`, a list in each row, or all columns, a number in each."""
-    parquet = library("pyarrow.parquet", f"reading {path.name}")
+    parquet = import_library("pyarrow.parquet", f"reading {path.name}")
     with parquet.ParquetFile(path) as file:
         has_lists = "features" in file.schema_arrow.names
         for batch in file.iter_batches(_ROWS_PER_READ, columns=["features"] if has_lists else None):

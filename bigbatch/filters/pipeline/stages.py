@@ -14,11 +14,12 @@ from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _map, _pca
-from bigbatch.filters._features import Features, extract
-from bigbatch.filters._library import version
-from bigbatch.filters._ready import Precision
-from bigbatch.filters._source import Source, open_source
+from bigbatch.filters.pipeline import cache, embedding, pca
+from bigbatch.filters.pipeline.feature_files import Precision
+from bigbatch.filters.pipeline.features import Features, extract
+from bigbatch.filters.pipeline.results import load
+from bigbatch.filters.pipeline.source import Source, open_source
+from bigbatch.libraries import package_version
 
 
 class FeatureOptions(parts.Config):
@@ -35,7 +36,7 @@ class MapOptions(FeatureOptions):
     """How features become a map."""
 
     components: int = Field(50, ge=1)
-    reducer: _map.Reducer = "tsne"
+    reducer: embedding.Reducer = "tsne"
     perplexity: float = Field(30.0, ge=1)
     iterations: int = Field(500, ge=1)  # of t-SNE, after 250 early ones
     seed: int = Field(0, ge=0)
@@ -56,8 +57,6 @@ def rows_of(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64]:
     """The numbers of the samples to look at."""
     if options.after is None:
         return np.arange(len(dataset.train))
-    from bigbatch.filters._manifest import load
-
     return load(options.after, dataset).mask.nonzero().squeeze(1).numpy()
 
 
@@ -77,7 +76,7 @@ def components_of(
     features: Features, rows: NDArray[np.int64], components: int
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
     made_from = {"features": features.key, "rows": hash_array(rows), "components": components}
-    made = _cache.arrays("pca", made_from, lambda: _pca.project(features.rows, rows, components))
+    made = cache.arrays("pca", made_from, lambda: pca.project(features.rows, rows, components))
     explained = float(made["variance"].sum())
     return made["points"], {"components": made["points"].shape[1], "variance_explained": round(explained, 6)}
 
@@ -92,12 +91,12 @@ def place(features: Features, rows: NDArray[np.int64], options: MapOptions) -> P
         "seed": options.seed,
         "jobs": options.jobs,
     }
-    versions: dict[str, Any] = {package: version(package) for package in _map.packages(options.reducer)}
-    versions["map"] = _map.VERSION
+    versions: dict[str, Any] = {package: package_version(package) for package in embedding.packages(options.reducer)}
+    versions["map"] = embedding.VERSION
     made_from = {"components": hash_array(components), **how, "versions": versions}
 
-    def make() -> _cache.Arrays:
-        return {"points": _map.place(components, **how)}
+    def make() -> cache.Arrays:
+        return {"points": embedding.place(components, **how)}
 
-    points = components if options.reducer == "none" else _cache.arrays("map", made_from, make)["points"]
+    points = components if options.reducer == "none" else cache.arrays("map", made_from, make)["points"]
     return Placed(rows, points, hash_json(made_from), info | {"map": how | {"versions": versions}})

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _cluster
-from bigbatch.filters._cluster import Floats
-from bigbatch.filters._progress import station
+from bigbatch.filters.pipeline import cache, dbscan
+from bigbatch.filters.pipeline.dbscan import Floats
+from bigbatch.output.progress import stage
 
 PAPER_EPS, PAPER_MIN_SAMPLES = 0.5, 5
 Mode = Literal["fraction", "paper", "manual"]
@@ -28,9 +28,9 @@ def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
     """The smallest DBSCAN radius at which each sample is no noise among those of its class."""
     found = np.full(len(labels), np.inf)
     groups = _members(labels, _looked_at(points))
-    with station("eps*", len(groups)) as advance:
+    with stage("eps*", len(groups)) as advance:
         for count, members in enumerate(groups.values(), start=1):
-            found[members] = _cluster.eps_star(points[members], min_samples)
+            found[members] = dbscan.eps_star(points[members], min_samples)
             advance(count)
     return found
 
@@ -39,7 +39,7 @@ def cached_eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> F
     """The same, kept on disk under the hash of points and labels, since a million points take seconds."""
     hashes = {"points": hash_array(points), "labels": hash_array(labels)}
     made_from = hashes | {"min_samples": min_samples}
-    return _cache.arrays("view", made_from, lambda: {"eps_star": eps_star(points, labels, min_samples)})["eps_star"]
+    return cache.arrays("view", made_from, lambda: {"eps_star": eps_star(points, labels, min_samples)})["eps_star"]
 
 
 def decide_eps(
@@ -80,10 +80,10 @@ def cluster_labels(
     """The cluster of each sample within its class, counted from 0; -1 for noise and for what was not looked at."""
     clusters = np.full(len(labels), -1, np.int64)
     groups = _members(labels, _looked_at(points))
-    with station("clusters", len(groups)) as advance:
+    with stage("clusters", len(groups)) as advance:
         for count, (index, members) in enumerate(groups.items(), start=1):
             if index in eps_by_class:
-                clusters[members] = _cluster.labels(points[members], eps_by_class[index], min_samples)
+                clusters[members] = dbscan.labels(points[members], eps_by_class[index], min_samples)
             advance(count)
     return clusters
 
@@ -106,7 +106,7 @@ def tied(eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float], dr
 def knees(points: NDArray[Any], labels: Labels, min_samples: int) -> dict[int, float]:
     """The bend of each class's sorted distances: a hint only."""
     groups = _members(labels, _looked_at(points))
-    return {index: _cluster.knee(points[members], min_samples) for index, members in groups.items()}
+    return {index: dbscan.knee(points[members], min_samples) for index, members in groups.items()}
 
 
 def _looked_at(points: NDArray[Any]) -> NDArray[np.bool_]:
@@ -126,7 +126,7 @@ def _count(drop: float, size: int) -> int:
 
 
 def _radius(eps_star: Floats, drop: float) -> float:
-    return _cluster.eps_that_drops(eps_star, _count(drop, len(eps_star)))
+    return dbscan.eps_that_drops(eps_star, _count(drop, len(eps_star)))
 
 
 def _manual(classes: list[int], given: float | Mapping[int, float] | None) -> dict[int, float]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
-from bigbatch.errors import Problem
+from bigbatch.filters.pipeline.results import load
 
 TIES = 201  # the part of a key that keeps the order of equal scores apart from other draws
 
@@ -45,16 +43,5 @@ def groups(dataset: Dataset, config: Sized) -> list[tuple[Tensor, int]]:
     )
     if config.like is None:
         return [(group, round(config.drop * len(group))) for group in members]
-    from bigbatch.filters._manifest import load
-
     other = load(config.like, dataset).mask
     return [(group, int((~other[group]).sum())) for group in members]
-
-
-def refuse_empty_classes(mask: Tensor, labels: Tensor, classes: Sequence[str], dropper: str, advice: str) -> None:
-    """No class may vanish: a network could not learn it any more."""
-    had = torch.bincount(labels, minlength=len(classes))
-    left = torch.bincount(labels[mask], minlength=len(classes))
-    gone = [classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]
-    if gone:
-        raise Problem(f"{dropper} would drop every sample of class {', '.join(gone)}: {advice}")

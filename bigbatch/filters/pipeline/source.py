@@ -16,7 +16,7 @@ from bigbatch import models, parts
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.filters._module_hash import hash_of_module
+from bigbatch.filters.pipeline.module_hash import hash_of_module
 
 FEATURE_FILES = (".npz", ".npy", ".parquet")
 WEIGHTS = (*models.PICKLED, ".safetensors")

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from bigbatch import rng
-from bigbatch.datasets._images import AREA, LEFT, TOP, flips
+from bigbatch.datasets.reading.images import AREA, LEFT, TOP, flips
 from bigbatch.errors import Problem
 
 _CROP_ATTEMPTS = 10

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import os
 import zipfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,20 @@ from bigbatch import parts
 from bigbatch.artifacts import atomic, provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._library import version
-from bigbatch.filters._size import refuse_empty_classes
+from bigbatch.libraries import package_version
 
 FORMAT = 2
 _RESULTS = ("after", "like")  # options that name another filter's result
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a filter decided: a score and a verdict for each training sample. The test set is never touched."""
+
+    score: Tensor  # what it was decided by; larger means sooner dropped
+    mask: Tensor  # bool, true where kept
+    info: dict[str, Any] = field(default_factory=dict)  # goes into the manifest: plain JSON values
+    arrays: dict[str, Any] = field(default_factory=dict)  # goes into the .npz: one row per sample (map, cluster ...)
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,7 @@ def result_of(
 ) -> Saved:
     """A fresh result with its manifest; nothing is written yet."""
     about = provenance.collect()
-    packages = about["packages"] | {name: version(name) for name in ("openTSNE", "scipy", "faiss-cpu")}
+    packages = about["packages"] | {name: package_version(name) for name in ("openTSNE", "scipy", "faiss-cpu")}
     manifest = {
         "format": FORMAT,
         "made": _now(),
@@ -197,6 +205,21 @@ def replayed(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Tensor
             samples = torch.tensor(entry["samples"], dtype=torch.int64)
             mask[samples] = filter_mask[samples] if entry["keep"] is None else entry["keep"]
     return mask
+
+
+def refuse_empty_classes(mask: Tensor, labels: Tensor, classes: Sequence[str], dropper: str, advice: str) -> None:
+    """No class may vanish: a network could not learn it any more."""
+    had = torch.bincount(labels, minlength=len(classes))
+    left = torch.bincount(labels[mask], minlength=len(classes))
+    gone = [classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]
+    if gone:
+        raise Problem(f"{dropper} would drop every sample of class {', '.join(gone)}: {advice}")
+
+
+def jaccard(a: Tensor, b: Tensor) -> float:
+    """|A ∩ B| / |A ∪ B|; two empty sets are the same set."""
+    union = int((a | b).sum())
+    return int((a & b).sum()) / union if union else 1.0
 
 
 def _now() -> str:

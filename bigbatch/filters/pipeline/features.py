@@ -25,14 +25,14 @@ from torch import Tensor, nn
 
 from bigbatch import models
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets._workers import Prefetcher, Request
 from bigbatch.datasets.reading.hashing import hash_json
+from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache, _ranks, _ready
-from bigbatch.filters._progress import station
-from bigbatch.filters._ready import Precision
-from bigbatch.filters._source import Fit, Source, check_fit
+from bigbatch.filters.pipeline import cache, feature_files, ranks
+from bigbatch.filters.pipeline.feature_files import Precision
+from bigbatch.filters.pipeline.source import Fit, Source, check_fit
 from bigbatch.losses import per_sample_loss
+from bigbatch.output.progress import stage
 
 CHUNK = 256  # samples that the network sees at a time
 _SECONDS_BETWEEN_MARKS = 2.0
@@ -55,11 +55,11 @@ def extract(
 ) -> Features:
     """The network's features of every sample, or those that are ready. All ranks take part."""
     if source.array is not None:
-        _ready.check(source.array, len(dataset.train))
+        feature_files.check(source.array, len(dataset.train))
         return Features(source.array, source.hash)
     if source.file is not None:
         key = hash_json({"features": source.hash, "precision": precision})
-        return Features(_ready.mapped(source.file, len(dataset.train), precision, source.hash), key)
+        return Features(feature_files.mapped(source.file, len(dataset.train), precision, source.hash), key)
     assert source.module is not None
     return _from_network(source, dataset, precision, any_classes)
 
@@ -68,7 +68,7 @@ def extract(
 
 
 def _from_network(source: Source, dataset: Dataset, precision: Precision, any_classes: bool) -> Features:
-    module, device = source.module, _ranks.device()
+    module, device = source.module, ranks.device()
     assert module is not None
     was_training = module.training
     module.to(device).eval()
@@ -86,13 +86,13 @@ def _from_network(source: Source, dataset: Dataset, precision: Precision, any_cl
             "answers": fit.answers,
         }
         key = hash_json(made_from)
-        folder = _cache.folder("features") / key[:32]
-        _ranks.by_the_first(lambda: _create(folder, len(dataset.train), fit, precision, made_from))
+        folder = cache.folder("features") / key[:32]
+        ranks.by_the_first(lambda: _create(folder, len(dataset.train), fit, precision, made_from))
         bad_sample = _fill(folder, source, dataset, fit)
     finally:
         module.train(was_training)
     if bad_sample:
-        if _ranks.rank() == 0:
+        if ranks.rank() == 0:
             shutil.rmtree(folder, ignore_errors=True)
         raise Problem(
             f"network {name} gives NaN or infinite features for sample {bad_sample - 1}: "
@@ -118,7 +118,7 @@ def _create(folder: Path, samples: int, fit: Fit, precision: Precision, made_fro
     temporary.mkdir(parents=True)
     try:
         for name, (dtype, shape) in files.items():
-            _cache.empty_npy(temporary / name, dtype, shape)
+            cache.empty_npy(temporary / name, dtype, shape)
         (temporary / "about.json").write_text(json.dumps(made_from, indent=2))
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
@@ -139,13 +139,13 @@ def _fill(folder: Path, source: Source, dataset: Dataset, fit: Fit) -> int:
     rows, done = (np.load(folder / name, mmap_mode="r+") for name in ("features.npy", "done.npy"))
     answers = np.load(folder / "answers.npy", mmap_mode="r+") if fit.answers else None
     missing = np.flatnonzero(done == 0)
-    _ranks.largest(0)  # all have read which are missing before one is marked
-    mine = np.array_split(missing, _ranks.count())[_ranks.rank()]
+    ranks.largest(0)  # all have read which are missing before one is marked
+    mine = np.array_split(missing, ranks.count())[ranks.rank()]
     pending: list[int] = []
     marked_at = -math.inf  # the first chunk at once
     bad_sample = filled = 0
     samples = len(dataset.train)
-    with station("features", sum(len(_members(chunk, samples)) for chunk in mine)) as advance:
+    with stage("features", sum(len(_members(chunk, samples)) for chunk in mine)) as advance:
         for chunk, values, said in _computed(mine, source, dataset, fit):
             members = _members(chunk, samples)
             block = slice(members.start, members.stop)
@@ -163,7 +163,7 @@ def _fill(folder: Path, source: Source, dataset: Dataset, fit: Fit) -> int:
             filled += len(members)
             advance(filled)
     _mark(rows, answers, done, pending)
-    return _ranks.largest(bad_sample)
+    return ranks.largest(bad_sample)
 
 
 def _members(chunk: int, samples: int) -> range:
@@ -191,7 +191,7 @@ def _computed(
     chunks: NDArray[np.int64], source: Source, dataset: Dataset, fit: Fit
 ) -> Iterator[tuple[int, NDArray[Any], NDArray[Any] | None]]:
     """Chunk by chunk: its number, its features, and the network's answers where its outputs are classes."""
-    module, device = source.module, _ranks.device()
+    module, device = source.module, ranks.device()
     assert module is not None
     samples = len(dataset.train)
     requests = [Request.of(torch.tensor(_members(chunk, samples))) for chunk in chunks]

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbatch.filters._progress import station
+from bigbatch.output.progress import stage
 
 _ROWS_AT_A_TIME = 8192
 
@@ -23,7 +23,7 @@ def project(features: NDArray[Any], rows: NDArray[np.int64], components: int) ->
     Fewer components where the features are narrower. Each component's largest weight is positive: a sign is
     arbitrary, and libraries that leave it so give maps that are mirrored from one machine to the next.
     """
-    with station("pca", 2 * len(rows)) as advance:
+    with stage("pca", 2 * len(rows)) as advance:
         mean, covariance = _covariance(features, rows, advance)
         variances, directions = torch.linalg.eigh(covariance)
         directions = directions.flip(1)[:, :components]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from bigbatch import models, parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
-from bigbatch.filters import _ranks
-from bigbatch.filters._progress import station
-from bigbatch.filters._size import Sized
+from bigbatch.filters.pipeline import ranks
+from bigbatch.filters.pipeline.budget import Sized
 from bigbatch.losses import per_sample_loss
+from bigbatch.output.progress import stage
 
 _AT_ONCE = 512  # samples in evaluation
 
@@ -60,12 +60,12 @@ def _learn(
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
     rows = torch.arange(len(dataset.train)) if rows is None else rows
     rng.seed_torch(options.seed, number, rng.INITIAL_WEIGHTS)
-    device = _ranks.device()
+    device = ranks.device()
     model = models.build(options.model, dataset).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
     steps = epochs * math.ceil(len(rows) / options.global_batch)
     step = 0
-    with station(f"{options.name} {number + 1}/{options.networks}", steps) as advance:
+    with stage(f"{options.name} {number + 1}/{options.networks}", steps) as advance:
         for epoch in range(epochs):
             order = rows[rng.permutation(len(rows), options.seed, number, epoch, rng.ORDER)]
             for batch in order.split(options.global_batch):
@@ -90,7 +90,7 @@ def _learn(
 def probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None) -> Tensor:
     """Softmax [samples, classes] in evaluation mode, without augmentation."""
     model.eval()
-    device = _ranks.device()
+    device = ranks.device()
     rows = torch.arange(len(dataset.train)) if rows is None else rows
     pieces = [model(dataset.train.fetch(piece)[0].to(device)).softmax(1).cpu() for piece in rows.split(_AT_ONCE)]
     return torch.cat(pieces)
@@ -104,7 +104,7 @@ def mean_over_networks(
     def mean() -> np.ndarray[Any, np.dtype[np.float64]]:
         return torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
 
-    return _ranks.by_the_first(mean)
+    return ranks.by_the_first(mean)
 
 
 def folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbatch.filters._library import installed, library
-from bigbatch.filters._progress import station
+from bigbatch.libraries import import_library, is_installed
+from bigbatch.output.progress import stage
 
 _BLOCK_BYTES = 128 << 20
 
@@ -17,7 +17,7 @@ def nearest(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Each point's `count` nearest others, nearest first, and their distances. `engine` is faiss or torch."""
     points = np.ascontiguousarray(points, np.float32)
-    search = _by_faiss if (engine or ("faiss" if installed("faiss") else "torch")) == "faiss" else _by_torch
+    search = _by_faiss if (engine or ("faiss" if is_installed("faiss") else "torch")) == "faiss" else _by_torch
     squared, neighbours = search(points, count + 1, jobs)
     others = neighbours != np.arange(len(points))[:, None]
     others[others.all(axis=1), -1] = False  # among many duplicates a point may miss itself: the farthest goes instead
@@ -26,7 +26,7 @@ def nearest(
 
 
 def _by_faiss(points: NDArray[np.float32], count: int, jobs: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    faiss = library("faiss", "the exact search")
+    faiss = import_library("faiss", "the exact search")
     index = faiss.IndexFlatL2(points.shape[1])
     index.add(points)
     squared = np.empty((len(points), count), np.float32)
@@ -34,7 +34,7 @@ def _by_faiss(points: NDArray[np.float32], count: int, jobs: int) -> tuple[NDArr
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(jobs)
     try:
-        with station("neighbours", len(points)) as advance:
+        with stage("neighbours", len(points)) as advance:
             for begin in range(0, len(points), 4096):
                 block = slice(begin, begin + 4096)
                 squared[block], neighbours[block] = index.search(points[block], count)
@@ -50,7 +50,7 @@ def _by_torch(points: NDArray[np.float32], count: int, jobs: int) -> tuple[NDArr
     norms = centred.square().sum(1)
     rows = max(1, _BLOCK_BYTES // (4 * len(points)))
     squared, neighbours = [], []
-    with station("neighbours", len(points)) as advance:
+    with stage("neighbours", len(points)) as advance:
         for block, block_norms in zip(centred.split(rows), norms.split(rows), strict=True):
             distances = torch.addmm(norms, block, centred.T, alpha=-2).add_(block_norms[:, None])
             near = distances.topk(count, largest=False)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets._files import FileSet, Remote, locate_or_download, read, refuse_size
-from bigbatch.datasets._images import Augment, InMemoryImages
+from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.errors import Problem
 
 FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bigbatch.filters._library import library
+from bigbatch.libraries import import_library
 
 _TREE_DIMENSIONS = 15  # above, a tree looks at every point anyway; scikit-learn draws the line here too
 _BLOCK_BYTES = 64 << 20
@@ -93,7 +93,7 @@ def _nearest(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     """Each point's nearest neighbours, itself among them unless duplicates come first, and squared distances."""
     if points.shape[1] <= _TREE_DIMENSIONS:
         # the tree that is not balanced is built twice as fast, and copes with many duplicates
-        tree = library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
+        tree = import_library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
         neighbours = tree.query(points, k=np.arange(1, count + 1))[1]
     else:
         neighbours = _nearest_of_all(points, count)

@@ -1,4 +1,4 @@
-"""Libraries that only some filters need: imported when they are used, and missed in one sentence."""
+"""Optional third-party libraries: imported where they are used; an error says how to install a missing one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from bigbatch.errors import Problem
 
-PACKAGES = {  # the module, and the package that brings it
+PACKAGES = {  # module: the package that contains it
     "cleanlab": "cleanlab",
     "faiss": "faiss-cpu",
     "openTSNE": "openTSNE",
@@ -21,25 +21,25 @@ PACKAGES = {  # the module, and the package that brings it
 }
 
 
-def library(module: str, wanted_by: str) -> Any:
-    """The module, or a Problem that says who wants it and how to get it."""
+def import_library(module: str, needed_by: str) -> Any:
+    """Import a module, or raise a Problem that says what needs it and how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         name = module.partition(".")[0]
         package = PACKAGES.get(name, name)
         raise Problem(
-            f"{wanted_by} needs {package}, which cannot be imported ({error}): pip install {package}"
+            f"{needed_by} needs {package}, which cannot be imported ({error}): pip install {package}"
         ) from error
 
 
-def version(package: str) -> str | None:
-    """None where it is not installed."""
+def package_version(package: str) -> str | None:
+    """The version of an installed package, else None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None

@@ -15,10 +15,9 @@ from bigbatch import datasets, parts
 from bigbatch.artifacts import provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.filters import _cache
-from bigbatch.filters._kept import Kept
-from bigbatch.filters._library import version
-from bigbatch.filters._manifest import keep, load, masks_used, refuse_other_format, replayed
+from bigbatch.filters.pipeline import cache
+from bigbatch.filters.pipeline.results import Kept, keep, load, masks_used, refuse_other_format, replayed
+from bigbatch.libraries import package_version
 
 _PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options that may name a file or a folder
 
@@ -40,7 +39,7 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(manifest["threads"])
-        with tempfile.TemporaryDirectory() as empty, _cache.below(Path(empty)):
+        with tempfile.TemporaryDirectory() as empty, cache.below(Path(empty)):
             kept = keep(dataset, parts.configure("filters", options))
     finally:
         torch.set_num_threads(threads)
@@ -108,9 +107,9 @@ def _differences(manifest: dict[str, Any]) -> str:
     now = provenance.collect()["packages"]
     then: dict[str, str | None] = manifest["packages"]
     unlike = [
-        f"{name} {now.get(name) or version(name)} for {old}"
+        f"{name} {now.get(name) or package_version(name)} for {old}"
         for name, old in then.items()
-        if (now.get(name) or version(name)) != old
+        if (now.get(name) or package_version(name)) != old
     ]
     if manifest["hardware"]["cpu"] != provenance.hardware()["cpu"]:
         unlike.append("another processor")

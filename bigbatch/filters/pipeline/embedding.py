@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters._library import library
-from bigbatch.filters._neighbours import nearest
-from bigbatch.filters._progress import station
+from bigbatch.filters.pipeline.neighbours import nearest
+from bigbatch.libraries import import_library
+from bigbatch.output.progress import stage
 
 VERSION = 3  # one more whenever the same options give another map: caches and manifests tell maps apart by it
 Reducer = Literal["tsne", "umap", "pacmap", "none"]
@@ -60,9 +60,9 @@ def packages(reducer: Reducer) -> list[str]:
 
 
 def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
-    tsne_class = library("openTSNE", "reducer 'tsne'").TSNE
+    tsne_class = import_library("openTSNE", "reducer 'tsne'").TSNE
     affinities = _affinities(points, perplexity, seed, jobs)
-    with station("t-SNE", _EARLY_ITERATIONS + iterations) as advance:
+    with stage("t-SNE", _EARLY_ITERATIONS + iterations) as advance:
         done = 0
 
         def report(iteration: int, error: float, embedding: Any) -> None:
@@ -83,12 +83,12 @@ def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: i
 
 
 def _affinities(points: Points, perplexity: float, seed: int, jobs: int) -> Any:
-    affinity = library("openTSNE.affinity", "reducer 'tsne'").PerplexityBasedNN
+    affinity = import_library("openTSNE.affinity", "reducer 'tsne'").PerplexityBasedNN
     if len(points) > MOST_EXACT_NEIGHBOURS:
         return affinity(points, perplexity=perplexity, method="approx", n_jobs=jobs, random_state=seed)
     # openTSNE's own approximate search is four times slower here and finds only nine neighbours of ten
     neighbours, distances = nearest(points, int(3 * perplexity), jobs)
-    precomputed = library("openTSNE.nearest_neighbors", "reducer 'tsne'").PrecomputedNeighbors
+    precomputed = import_library("openTSNE.nearest_neighbors", "reducer 'tsne'").PrecomputedNeighbors
     return affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
 
 
@@ -101,8 +101,8 @@ def _first_two(points: Points) -> NDArray[np.float64]:
 
 
 def _umap(points: Points, perplexity: float, seed: int) -> Points:
-    umap = library("umap", "reducer 'umap'")
-    with station("UMAP", 1) as advance, warnings.catch_warnings():
+    umap = import_library("umap", "reducer 'umap'")
+    with stage("UMAP", 1) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the single job that a seed asks for
         reducer = umap.UMAP(n_components=2, n_neighbors=int(perplexity), random_state=seed, n_jobs=1)
         placed = np.asarray(reducer.fit_transform(points), np.float32)
@@ -112,10 +112,10 @@ def _umap(points: Points, perplexity: float, seed: int) -> Points:
 
 def _pacmap(points: Points, seed: int) -> Points:
     """With its own 10 neighbours: it takes no perplexity."""
-    with station("PaCMAP", 1) as advance, warnings.catch_warnings(), _noticed("pacmap"):
+    with stage("PaCMAP", 1) as advance, warnings.catch_warnings(), _noticed("pacmap"):
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", Notice)
-        pacmap = library("pacmap", "reducer 'pacmap'")
+        pacmap = import_library("pacmap", "reducer 'pacmap'")
         reducer = pacmap.PaCMAP(n_components=2, n_neighbors=10, random_state=seed, apply_pca=False)
         placed = np.asarray(reducer.fit_transform(points, init="pca"), np.float32)
         advance(1)

@@ -1,0 +1,164 @@
+"""Filter a dataset; in several rounds, the network is trained again on what is left (the outlook of the paper)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigbatch import datasets, engines, filters, parts, settings
+from bigbatch.artifacts.folder import Folder
+from bigbatch.datasets import Dataset
+from bigbatch.errors import Problem
+from bigbatch.filters.pipeline import ranks
+from bigbatch.filters.pipeline.results import refuse_empty_classes
+from bigbatch.output.progress import log_progress, show_progress
+from bigbatch.recipes import load_run
+from bigbatch.run import Run
+from bigbatch.training.loop import train
+
+_SECONDS_TO_WAIT_FOR_A_RANK = 3600.0
+
+
+@dataclass(frozen=True)
+class FilterRequest:
+    """What to filter, by what, and where the result goes."""
+
+    dataset: str
+    out: Path  # .npz; a readable .json is written beside it
+    network: str | None = None  # folder of a run, recipe (trained first), weights, mypkg.mod:Class, or features
+    filter_name: str = "network"
+    settings: Sequence[str] = ()  # the filter's options, and the dataset's as dataset.NAME=VALUE
+    rounds: int = 1
+    runs_dir: Path = Path("runs")
+    data_dir: Path | None = None
+    quiet: bool = False
+
+
+def filter_dataset(request: FilterRequest) -> dict[str, Any]:
+    """Filter the training samples of a dataset into `out`; return the manifest.
+
+    In each round but the first, the network's run is trained again on what is left. The rounds before the last are
+    saved beside `out` as NAME.round-1.npz and so on; the manifest lists them.
+    """
+    check_output_file(request.out, "kept.npz")
+    if request.rounds < 1:
+        raise Problem(f"--rounds must be at least 1, got {request.rounds}: use 1 or more")
+    with show_progress(not request.quiet and engines.env_rank() == 0):
+        network = None
+        if request.network:
+            network = train_if_recipe(request.network, request.runs_dir, request.data_dir, request.quiet)
+        dataset_config, config = configure_filter(request.dataset, request.filter_name, network, request.settings)
+        dataset = datasets.load(dataset_config, request.data_dir)
+        run = _run_to_repeat(config, request.rounds) if request.rounds > 1 else None
+        lineage: list[dict[str, Any]] = []
+        for number in range(1, request.rounds):
+            assert run is not None
+            target = request.out.with_name(f"{request.out.stem}.round-{number}.npz")
+            manifest = _filter_once(dataset, dataset_config, config, target, lineage)
+            _log_round(number, request.rounds, manifest)
+            lineage.append(_lineage_entry(number, target, manifest))
+            again = engines.fit_run(Run(**(run.model_dump(mode="json") | {"filter": str(target)})))
+            train(again, runs_dir=request.runs_dir, data_dir=request.data_dir)
+            folder = str(request.runs_dir / again.folder_name)
+            config = config.model_copy(update={"network": folder, "model": None, "after": str(target)})
+        manifest = _filter_once(dataset, dataset_config, config, request.out, lineage)
+        _log_round(request.rounds, request.rounds, manifest)
+    return manifest
+
+
+def check_output_file(out: Path, usual_name: str) -> None:
+    """Refuse a file that cannot be written before anything is computed: t-SNE may take an hour."""
+    suffix = Path(usual_name).suffix
+    if out.is_dir():
+        raise Problem(f"--out {out} is a folder: name a file in it, like --out {out / usual_name}")
+    if out.suffix != suffix:
+        raise Problem(f"--out {out} has to end in {suffix}: use --out {out.with_suffix(suffix)}")
+    folder = next(parent for parent in out.absolute().parents if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Problem(
+            f"--out {out} cannot be written, as {folder} takes no files ({error.strerror}): choose another folder"
+        ) from error
+
+
+def train_if_recipe(network: str, runs_dir: Path, data_dir: Path | None, quiet: bool) -> str:
+    """The folder of the trained run where `network` is a recipe or a run.json; anything else as it is."""
+    if network not in parts.names("recipes") and not network.endswith(".json"):
+        return network
+    run = load_run(network).on_ranks(1)
+    train(run, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet)
+    return str(runs_dir / run.folder_name)
+
+
+def configure_filter(
+    dataset: str, filter_name: str, network: str | None, assignments: Sequence[str]
+) -> tuple[parts.Config, parts.Config]:
+    """The options of dataset and filter. A run on the same dataset brings that dataset's options."""
+    options: dict[str, Any] = {"dataset": {"name": dataset}, "filter": {"name": filter_name}}
+    if network:
+        options["filter"]["network"] = network
+        run = Folder(Path(network)).run() if (Path(network) / "run.json").is_file() else None
+        if run is not None and run.dataset.name == dataset:
+            options["dataset"] = run.dataset.model_dump(mode="json")
+    for assignment in assignments:
+        name, value = settings.parse(assignment, example="drop=0.2 or dataset.augment=false")
+        settings.assign(options, name if name.startswith("dataset.") else f"filter.{name}", value)
+    if "network" in parts.find("filters", filter_name).Config.model_fields and "network" not in options["filter"]:
+        raise Problem(
+            f"filter '{filter_name}' looks at a network's features: give --network with a recipe, the folder of a run, "
+            "weights, mypkg.mod:Class, or a file of features"
+        )
+    return parts.configure("datasets", options["dataset"]), parts.configure("filters", options["filter"])
+
+
+def _run_to_repeat(config: parts.Config, rounds: int) -> Run:
+    network = Path(getattr(config, "network", ""))
+    if not (network / "run.json").is_file() or "after" not in type(config).model_fields:
+        raise Problem(
+            f"--rounds {rounds} trains the network again, but filter '{config.name}' was not given a run: "
+            "use --network with the folder of a run or a recipe"
+        )
+    return Folder(network).run()
+
+
+def _filter_once(
+    dataset: Dataset, dataset_config: parts.Config, config: parts.Config, out: Path, lineage: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """One round on all ranks: the result is in `out`, its manifest is returned."""
+    with _process_group():
+        kept = filters.keep(dataset, config)
+        dropper = f"filter '{config.name}'"
+        refuse_empty_classes(kept.mask, dataset.train.labels, dataset.classes, dropper, "let it drop less")
+        result = filters.result_of(kept, dataset, dataset_config, config, lineage)
+        if ranks.rank() == 0:
+            filters.save(out, result)
+    return result.manifest
+
+
+@contextmanager
+def _process_group() -> Iterator[None]:
+    """Ranks that torchrun started form a process group for the filter; a single process needs none."""
+    if engines.env_world_size() == 1:
+        yield
+        return
+    config = parts.configure("engines", {"name": "ddp", "timeout_seconds": _SECONDS_TO_WAIT_FOR_A_RANK})
+    engine = engines.start(config)
+    try:
+        yield
+    finally:
+        engine.stop()
+
+
+def _log_round(number: int, rounds: int, manifest: dict[str, Any]) -> None:
+    log_progress(f"round {number} of {rounds}: {manifest['counts']['kept']:,} samples kept")
+
+
+def _lineage_entry(number: int, path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    counts = {name: manifest["counts"][name] for name in ("kept", "dropped")}
+    return {"round": number, "file": str(path), **counts, "network": manifest["info"]["network"]}
