@@ -345,12 +345,12 @@ def test_neighbours_are_exact(engine, monkeypatch):
 
     monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 4 * 500 * 60)
     points = np.random.default_rng(1).normal(size=(500, 20)).astype(np.float32) + 5
-    neighbours, distances = neighbours.nearest(points, 15, engine=engine)
+    found, distances = neighbours.nearest(points, 15, engine=engine)
     expected, indices = NearestNeighbors(n_neighbors=16, algorithm="kd_tree").fit(points).kneighbors(points)
-    np.testing.assert_array_equal(neighbours, indices[:, 1:])
+    np.testing.assert_array_equal(found, indices[:, 1:])
     np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-3)
     same = np.zeros((40, 3), np.float32)  # a point need not find itself among its duplicates
-    neighbours, distances = neighbours.nearest(same, 5, engine=engine)
+    found, distances = neighbours.nearest(same, 5, engine=engine)
     assert (neighbours != np.arange(40)[:, None]).all()
     assert (distances == 0).all()
 

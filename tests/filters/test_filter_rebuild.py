@@ -23,7 +23,7 @@ from bigbatch.filters.pipeline.module_hash import hash_of_module
 
 def filtered(name, out, **options):
     settings = [f"{key}={value}" for key, value in options.items()]
-    filter_dataset(FilterRequest("digits", out=out, filter_name=name, settings=settings, quiet=True))
+    filter_dataset(FilterRequest("digits", out=Path(out), filter_name=name, settings=settings, quiet=True))
     return load(out)
 
 
