@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbatch import rng
-from bigbatch.datasets._workers import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.engines import Engine
 from bigbatch.errors import Problem
 from bigbatch.losses import count_correct, per_sample_loss

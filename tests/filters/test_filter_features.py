@@ -351,7 +351,7 @@ def test_neighbours_are_exact(engine, monkeypatch):
     np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-3)
     same = np.zeros((40, 3), np.float32)  # a point need not find itself among its duplicates
     found, distances = neighbours.nearest(same, 5, engine=engine)
-    assert (neighbours != np.arange(40)[:, None]).all()
+    assert (found != np.arange(40)[:, None]).all()
     assert (distances == 0).all()
 
 
