@@ -3,6 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Samples start..stop-1 of a global batch: one micro-batch."""
+
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+def split_evenly(start: int, stop: int, parts: int) -> list[Slice]:
+    """Contiguous slices whose sizes differ by at most one, so that no BatchNorm group is a single left-over sample."""
+    count = stop - start
+    bounds = [start + count * part // parts for part in range(parts + 1)] if parts else []
+    return [Slice(low, high) for low, high in pairwise(bounds)]
 
 
 @dataclass(frozen=True)

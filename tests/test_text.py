@@ -10,7 +10,7 @@ from small import bigbatch, final_weights, same_bits, small_run, write_run
 from bigbatch import datasets, models, parts, rng
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
-from bigbatch.training.batches import Slice
+from bigbatch.position import Slice
 from bigbatch.training.hidden_state import HiddenState
 from bigbatch.training.loop import train
 

@@ -26,8 +26,8 @@ from bigbatch.advice.run_learner import RunLearner
 from bigbatch.advice.verify import verified
 from bigbatch.engines import env_world_size
 from bigbatch.errors import Problem
-from bigbatch.probes._objective import Loss
-from bigbatch.probes._untouched import untouched
+from bigbatch.probes.measurement.objective import Loss
+from bigbatch.probes.measurement.read_only import preserve_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,7 +66,7 @@ def advise(
     """
     if not hasattr(model, "named_parameters"):
         raise Problem(f"{type(model).__name__} is no torch.nn.Module: give the model itself")
-    with untouched(model):  # for the random numbers: the model itself is copied
+    with preserve_model(model):  # for the random numbers: the model itself is copied
         learner = ModuleLearner(
             model,
             loss,

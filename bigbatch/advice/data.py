@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bigbatch.errors import Problem
-from bigbatch.probes._data import Data, as_data
+from bigbatch.probes.measurement.samples import IndexedSamples as Data
+from bigbatch.probes.measurement.samples import index_samples as as_data
 
 _MOST_GATHERED = 16_384
 

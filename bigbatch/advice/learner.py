@@ -17,9 +17,10 @@ from torch.optim import Optimizer
 from bigbatch import optim, parts, rng
 from bigbatch.advice.data import OnDevice, gathered
 from bigbatch.errors import Problem
-from bigbatch.probes._data import Subject, Tensors
-from bigbatch.probes._objective import Loss, trainable
-from bigbatch.probes._untouched import moved, untouched
+from bigbatch.probes.measurement.objective import Loss, trainable_parameters
+from bigbatch.probes.measurement.probed_model import ProbedModel
+from bigbatch.probes.measurement.read_only import preserve_model, preserve_tensors
+from bigbatch.probes.measurement.samples import TensorSamples
 from bigbatch.schedules import Baseline
 from bigbatch.training import batchnorm
 
@@ -28,7 +29,7 @@ class Learner:
     """What advice is asked about. Batches are full ones: what is left at the end of an epoch is skipped."""
 
     of: str
-    subject: Subject
+    subject: ProbedModel
     optimizer: Optimizer
     device: torch.device
     now: int  # the present global batch
@@ -100,7 +101,7 @@ class Learner:
     def kept(self) -> Iterator[None]:
         """Within it steps may be taken; afterwards weights, optimizer and place are what they were."""
         before = copy.deepcopy(self.optimizer.state_dict()), self.steps, self.samples, self._place()
-        with moved([*self.model.parameters(), *self.model.buffers()]):
+        with preserve_tensors([*self.model.parameters(), *self.model.buffers()]):
             try:
                 yield
             finally:
@@ -144,14 +145,14 @@ class ModuleLearner(Learner):
         seed: int,
     ) -> None:
         super().__init__()
-        trainable(model)
+        trainable_parameters(model)
         self.of = type(model).__name__
         own = _copied(model).train()
         self.device = next(own.parameters()).device
         samples, note = gathered(data)
         self.notes += note
-        self._in_memory = isinstance(samples, Tensors)  # a Dataset may wait for files
-        self.subject = Subject(own, loss, OnDevice(samples, self.device), seed)
+        self._in_memory = isinstance(samples, TensorSamples)  # a Dataset may wait for files
+        self.subject = ProbedModel(own, loss, OnDevice(samples, self.device), seed)
         self.data_cap = self.samples_per_epoch = len(samples)
         if not 1 <= batch <= self.data_cap:
             raise Problem(f"batch {batch} is not between 1 and the {self.data_cap} samples: give another batch")
@@ -183,7 +184,7 @@ class ModuleLearner(Learner):
         chosen = order[self._offset : self._offset + batch]
         self._offset += batch
         objective = self.subject.objective(chosen, self.steps)
-        ((losses, _),) = objective.piece_losses()
+        ((losses, _),) = objective.micro_batch_losses()
         if not losses.requires_grad:
             raise Problem("the loss does not depend on the model's parameters: check that it is made of model(inputs)")
         losses.mean().backward()
@@ -197,8 +198,8 @@ class ModuleLearner(Learner):
 
     def _check_loss(self) -> None:
         """A loss that adds samples up would make every gradient in proportion to the batch."""
-        once = self.subject.chosen(8)
-        with untouched(self.model, "eval"):
+        once = self.subject.fixed_indices(8)
+        with preserve_model(self.model, "eval"):
             value, twice = (self.subject.objective(chosen).value() for chosen in (once, torch.cat([once, once])))
         if not math.isfinite(value):
             raise Problem("the loss is not finite at the model's present weights: check the model and its data")

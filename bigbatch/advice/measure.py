@@ -16,8 +16,9 @@ from bigbatch.advice.noise import Noise
 from bigbatch.advice.run_learner import RunLearner
 from bigbatch.errors import Problem
 from bigbatch.probes import Unmeasurable, gradient, lipschitz, stride
-from bigbatch.probes._objective import trainable
-from bigbatch.probes._untouched import untouched
+from bigbatch.probes.measurement.objective import trainable_parameters
+from bigbatch.probes.measurement.read_only import preserve_model
+from bigbatch.probes.measurement.record import to_json
 
 Say = Callable[[str], None]
 
@@ -85,7 +86,7 @@ def measured(
         against = gradient(
             learner.model,
             learner.subject.loss,
-            learner.subject.data,
+            learner.subject.samples,
             population=population,
             discards=(),
             seed=learner.subject.seed,
@@ -94,7 +95,7 @@ def measured(
         noise=found,
         memory=room,
         times=step_times,
-        gradient=against,
+        gradient=to_json(against),
         over_training=watched.noises,
         strides=watched.strides,
         lipschitz=watched.curvatures,
@@ -146,7 +147,7 @@ class _Watched:
         self.curvatures: list[dict[str, Any]] = []
         self.layer_strides: dict[str, float] = {}
         self.seconds_per_step = math.inf
-        self._fixed = learner.subject.data.fetch(learner.subject.chosen(_LIPSCHITZ_SAMPLES))
+        self._fixed = learner.subject.samples.fetch(learner.subject.fixed_indices(_LIPSCHITZ_SAMPLES))
 
     @property
     def seconds_per_sample(self) -> float:
@@ -190,8 +191,8 @@ def _train(learner: Learner, watched: _Watched, seconds: float, asked: int | Non
     wanted = _steps_wanted(learner) if asked is None else asked
     look_at = {0} | {wanted >> place for place in range(1, _LOOKS - 1)}
     watch_at = {round(place * (wanted - 1) / (_WATCHED - 1)) for place in range(_WATCHED)}
-    with untouched(learner.model):  # a gradient that is not finite gets its own sentence
-        learner.subject.objective(learner.subject.chosen(8)).gradient()
+    with preserve_model(learner.model):  # a gradient that is not finite gets its own sentence
+        learner.subject.objective(learner.subject.fixed_indices(8)).gradient()
     with learner.kept():  # the second one says how long a step takes
         watched.step()
         watched.step()
@@ -233,15 +234,15 @@ def _steps_wanted(learner: Learner) -> int:
 
 
 def _backward(learner: Learner, samples: int) -> None:
-    numbers = torch.arange(samples) % len(learner.subject.data)
-    with untouched(learner.model):
+    numbers = torch.arange(samples) % len(learner.subject.samples)
+    with preserve_model(learner.model):
         learner.subject.objective(numbers).gradient()
 
 
 def _layers(learner: Learner, found: Noise, strides: dict[str, float]) -> list[dict[str, Any]]:
-    """By tensor: ‖w‖, ‖g‖ of the present batch, their quotient, its own noise scale and its stride."""
+    """By tensor: ‖w‖, ‖g‖ of the present batch, their noise_to_signal, its own noise scale and its stride."""
     rows = []
-    for name, parameter in trainable(learner.model).items():
+    for name, parameter in trainable_parameters(learner.model).items():
         parts = found.layers[name]
         weight = float(parameter.detach().double().norm())
         slope = math.sqrt(max(0.0, parts["signal"] + parts["noise"] / learner.now))

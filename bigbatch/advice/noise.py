@@ -12,9 +12,9 @@ import numpy as np
 from bigbatch.advice.decide import Floats, ends
 from bigbatch.advice.learner import Learner
 from bigbatch.errors import Problem
-from bigbatch.probes._objective import trainable, treatment
-from bigbatch.probes._untouched import untouched
-from bigbatch.probes.noise_scale import drawn_quotients, quotient, sampled_parts
+from bigbatch.probes.measurement.objective import describe_mode, trainable_parameters
+from bigbatch.probes.measurement.read_only import preserve_model
+from bigbatch.probes.noise_scale import bootstrap_noise_scales, noise_to_signal, sample_noise_and_signal
 
 _ROWS, _FEW_ROWS = 16, 8
 _SMALLEST_BATCH = 64
@@ -35,7 +35,7 @@ class Noise:
 
     @cached_property
     def draws(self) -> Floats:
-        return drawn_quotients(self.noise, self.signal)
+        return bootstrap_noise_scales(self.noise, self.signal)
 
     @property
     def interval(self) -> list[float | None]:
@@ -49,7 +49,7 @@ class Noise:
     @property
     def estimate(self) -> float | None:
         """trΣ/|G|² of the means, never a mean of quotients; None where the mean signal is not positive."""
-        return quotient(float(np.mean(self.noise)), float(np.mean(self.signal)))
+        return noise_to_signal(float(np.mean(self.noise)), float(np.mean(self.signal)))
 
     @property
     def used(self) -> float:
@@ -106,7 +106,7 @@ def measured(learner: Learner, seconds: float) -> Noise:
 
 def _sizes(learner: Learner, growth: int) -> tuple[int, int]:
     """A batch and its pieces. At most half of the data, unless the present batch is more."""
-    samples = len(learner.subject.data)
+    samples = len(learner.subject.samples)
     if samples < 2:
         raise Problem(f"the noise scale compares samples, but there is {samples}: give more data")
     if learner.piece is None:
@@ -119,10 +119,12 @@ def _sizes(learner: Learner, growth: int) -> tuple[int, int]:
 
 
 def _measured(learner: Learner, batch: int, piece: int, rows: int) -> Noise:
-    with untouched(learner.model):
-        noise, signal = sampled_parts(learner.subject, batch, piece, rows)
-        said = treatment(learner.model, piece)
-    means = zip(trainable(learner.model), noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
+    with preserve_model(learner.model):
+        noise, signal = sample_noise_and_signal(learner.subject, batch, piece, rows)
+        said = describe_mode(learner.model, piece)
+    means = zip(
+        trainable_parameters(learner.model), noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True
+    )
     return Noise(
         tuple(noise.sum(dim=1).tolist()),
         tuple(signal.sum(dim=1).tolist()),

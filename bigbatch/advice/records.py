@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.probes._commands import peaks
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,15 @@ def _answered(row: dict[str, Any], name: str) -> bool:
 
 def _watched(run: Any) -> bool:
     return any(config.name == "lipschitz" for config in run.probes)
+
+
+def peaks(run_folders: Iterable[Path]) -> list[dict[str, Any]]:
+    """Where L(x, g) peaked in each of some trainings with the probe `lipschitz`, by batch (LEGW paper, Fig. 3)."""
+    found = []
+    for path in run_folders:
+        folder = Folder(Path(path))
+        rows = [row for row in folder.metrics() if "peak" in row.get("lipschitz", {})]
+        if not rows:
+            raise Problem(f"{path} has no rows of the probe 'lipschitz': train it with --set 'probes=[\"lipschitz\"]'")
+        found.append({"run": str(path), "global_batch": rows[-1]["global_batch"], **rows[-1]["lipschitz"]["peak"]})
+    return sorted(found, key=lambda row: row["global_batch"])

@@ -16,8 +16,8 @@ from bigbatch.advice.learner import Learner
 from bigbatch.artifacts.folder import Folder
 from bigbatch.engines import fit_run
 from bigbatch.position import Position
-from bigbatch.probes._data import Subject
-from bigbatch.probes._standing import Standing
+from bigbatch.probes.measurement.probed_model import ProbedModel
+from bigbatch.probing.run_at_rest import RunAtRest
 from bigbatch.run import Run
 from bigbatch.training import batchnorm, micro_batch
 from bigbatch.training.batches import Split
@@ -36,10 +36,10 @@ class RunLearner(Learner):
         self.run = fit_run(run)
         engine = engines.start(self.run.engine)
         self.of = str(folder.path) if folder else run.name
-        self.standing = Standing(self.run, engine, folder, data_dir)
+        self.standing = RunAtRest(self.run, engine, folder, data_dir)
         self._folder = folder
         self.device = engine.device
-        self.subject = Subject.of_run(self.standing)
+        self.subject = ProbedModel.of_run(self.standing)
         self.optimizer = self.standing.optimizer
         self.now = self.standing.batch.global_batch
         batches = self.standing.batches

@@ -10,7 +10,7 @@ from bigbatch.advice.learner import Learner
 from bigbatch.advice.measure import Say
 from bigbatch.advice.words import percent
 from bigbatch.errors import Problem
-from bigbatch.probes._untouched import untouched
+from bigbatch.probes.measurement.read_only import preserve_model
 from bigbatch.schedules import scaled
 from bigbatch.sweeps import confidence_interval
 
@@ -85,5 +85,5 @@ def _loss_after(learner: Learner, batch: int, steps: int, lr: float, number: int
 def _loss(learner: Learner) -> float:
     """On fixed samples, as the model would be used."""
     subject = learner.subject
-    with untouched(learner.model, "eval"):
-        return subject.objective(subject.chosen(_JUDGED_ON), micro_batch=256).value()
+    with preserve_model(learner.model, "eval"):
+        return subject.objective(subject.fixed_indices(_JUDGED_ON), micro_batch=256).value()

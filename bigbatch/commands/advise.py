@@ -32,9 +32,9 @@ def command(
     """
     sizes = _sizes(batches)
     from bigbatch.advice import advise_run
-    from bigbatch.probes._commands import described_or_run
+    from bigbatch.probing import load_recipe_or_folder
 
-    run, folder = described_or_run(recipe_or_run, settings or [])
+    run, folder = load_recipe_or_folder(recipe_or_run, settings or [])
     advice = advise_run(
         run,
         folder,

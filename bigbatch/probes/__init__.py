@@ -1,30 +1,30 @@
-"""Probes: how batch size bends gradients, steps and curvature. They only read.
+"""Probes: how the batch size changes gradients, steps and curvature. They only read.
 
-A part offers `measure(state, config) -> dict`, and its config has `every_steps`. It is asked when the global gradient
-is in `.grad` and the step is not yet taken. One that compares the two sides of a step is a generator instead: it
-yields where the step is taken and returns its dict. One that says `NEEDS_MICRO_GRADIENTS = True` finds them in
-`state.gradient.micro_gradients`. One that also offers `at_rest(state, config) -> dict` is asked that where the
-weights stand still, as `bigbatch probe` does, which can afford more than a training.
+A part offers `measure(state, config) -> dict`, and its config has `every_steps`. It is called when the global gradient
+is in `.grad` and the step is not yet taken. A probe that compares the two sides of a step is a generator instead: it
+yields where the step is taken and returns its dict. With `NEEDS_MICRO_GRADIENTS = True` it finds them in
+`state.gradient.micro_gradients`. With `at_rest(state, config) -> dict` it says what to measure where the weights do not
+change, as in `bigbatch probe`, which can afford more than a training.
 
 For any torch.nn.Module and loss, without anything else of bigbatch:
 
-    lipschitz(model, cross_entropy, inputs, targets)["exact"]
-    noise_scale(model, cross_entropy, (inputs, targets), global_batch=512)["interval"]
+    lipschitz(model, cross_entropy, inputs, targets).exact
+    noise_scale(model, cross_entropy, (inputs, targets), global_batch=512).interval
     with stride(model, optimizer) as found:
         optimizer.step()
 
-The functions have the names of their files: the files are imported here, so that a later import of one of them cannot
-put the module in the function's place.
+Results are dataclasses; `found["exact"]` is the same as `found.exact`. The functions have the names of their files: the
+files are imported here, so that a later import of one of them cannot replace the function by the module.
 """
 
 from __future__ import annotations
 
-from bigbatch.probes._contract import Config, Probes, State, Unmeasurable
-from bigbatch.probes._untouched import untouched
 from bigbatch.probes.curvature import curvature
 from bigbatch.probes.gradient import gradient
 from bigbatch.probes.landscape import landscape
 from bigbatch.probes.lipschitz import lipschitz
+from bigbatch.probes.measurement.contract import Config, ProbeSet, ProbeState, Unmeasurable
+from bigbatch.probes.measurement.read_only import preserve_model
 from bigbatch.probes.noise_scale import noise_scale
 from bigbatch.probes.ratio import ratio
 from bigbatch.probes.sharpness import sharpness
@@ -36,16 +36,16 @@ DEFAULT = ("ratio", "noise_scale", "stride", "lipschitz")
 __all__ = [
     "DEFAULT",
     "Config",
-    "Probes",
-    "State",
+    "ProbeSet",
+    "ProbeState",
     "Unmeasurable",
     "curvature",
     "gradient",
     "landscape",
     "lipschitz",
     "noise_scale",
+    "preserve_model",
     "ratio",
     "sharpness",
     "stride",
-    "untouched",
 ]

@@ -4,75 +4,104 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from bigbatch import parts, probes, rng
+from bigbatch import rng
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.probes._contract import plain
-from bigbatch.probes._data import Subject, as_data
-from bigbatch.probes._objective import (
-    COORDINATES,
+from bigbatch.probes.measurement import contract
+from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.objective import (
     DRAWS,
     Loss,
-    differentiated,
-    each_sample,
+    describe_mode,
+    differentiate,
     require_finite,
-    trainable,
-    treatment,
+    require_per_sample,
+    sample_coordinates,
+    trainable_parameters,
 )
-from bigbatch.probes._untouched import Mode, untouched
+from bigbatch.probes.measurement.probed_model import ProbedModel
+from bigbatch.probes.measurement.read_only import Mode, preserve_model
+from bigbatch.probes.measurement.record import Measurement, Record, to_json
+from bigbatch.probes.measurement.samples import index_samples
 from bigbatch.selectors import small_loss
 
-SMALLEST_BATCH = 32
-DISCARDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+_SMALLEST_BATCH = 32
+_MOST_COORDINATES = 4096
 
 
-class Config(probes.Config):
-    every_steps: int = Field(1000, gt=0)
+class Config(contract.Config):
+    every_steps: PositiveInt = 1000
     layer: str | None = None  # a parameter or a module; None: the first fully connected layer
     batches: tuple[int, ...] | None = None  # None: 32, 64 ... and the whole population
-    # samples that batches are drawn from; None: 2048 in a training, all where the weights stand still
+    # samples that batches are drawn from; None: 2048 during training, all where the weights do not change
     population: int | None = Field(None, gt=1)
-    draws: int = Field(32, gt=0)  # batches of each size
-    # shares of small-loss samples to leave out
-    discards: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = DISCARDS
-    discard_batch: int | None = Field(None, gt=1)  # None: 1024 in a training, else the paper's 8192
+    draws: PositiveInt = 32  # batches of each size
+    # fractions of small-loss samples to leave out
+    discards: tuple[Annotated[float, Field(ge=0, lt=1)], ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+    discard_batch: int | None = Field(None, gt=1)  # None: 1024 during training, else the paper's 8192
 
 
-def measure(state: probes.State, config: Config) -> dict[str, Any]:
-    with untouched(state.model):
-        return _measured(Subject.of_run(state), config, config.population or 2048, config.discard_batch or 1024)
+@dataclass(frozen=True)
+class BatchGradient(Record):
+    """Mean |g| of batches of one size, and what theory expects."""
+
+    batch: int
+    measured: float
+    error: float
+    printed: float
+    corrected: float
+    folded: float
 
 
-def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
-    with untouched(state.model):
-        return _measured(Subject.of_run(state), config, config.population, config.discard_batch or 8192)
+@dataclass(frozen=True)
+class DiscardGradient(Record):
+    """Mean |g| of a batch without a fraction of its small-loss samples."""
+
+    discard: float
+    kept: float
+    all: float
+    cosine: float
+
+
+@dataclass(frozen=True)
+class GradientMeasurement(Measurement):
+    OMIT_IF_NONE = (*Measurement.OMIT_IF_NONE, "discard_batch", "by_discard")
+
+    layer: str
+    population: int
+    by_batch: list[BatchGradient]
+    exponent: float | None
+    discard_batch: int | None
+    by_discard: list[DiscardGradient] | None
+
+
+def measure(state: ProbeState, config: Config) -> Row:
+    smaller = {"population": config.population or 2048, "discard_batch": config.discard_batch or 1024}
+    return at_rest(state, config.model_copy(update=smaller))
+
+
+def at_rest(state: ProbeState, config: Config) -> Row:
+    with preserve_model(state.model):
+        row: Row = to_json(_measure_gradients(ProbedModel.of_run(state), config))
+        return row
 
 
 def gradient(
-    model: nn.Module,
-    loss: Loss,
-    data: Any,
-    *,
-    layer: str | None = None,
-    batches: Sequence[int] | None = None,
-    population: int | None = None,
-    draws: int = 32,
-    discards: Sequence[float] = DISCARDS,
-    discard_batch: int = 8192,
-    seed: int = 0,
-    mode: Mode = None,
-) -> dict[str, Any]:
-    """How the mean of |g| over a layer falls with the batch n, where the weights are now.
+    model: nn.Module, loss: Loss, data: Any, *, seed: int = 0, mode: Mode = None, **options: Any
+) -> GradientMeasurement:
+    """How the mean of |g| over a layer falls with the batch n, at the present weights.
 
-    `data` is (inputs, targets) or a map-style Dataset, of which `population` samples stand for all, N. Each of
-    `by_batch` has, beside `measured` ± `error`:
+    `data` is (inputs, targets) or a map-style Dataset; `options` are those of `Config`: layer, batches, population,
+    draws, discards, discard_batch. `population` samples stand for all, N. Each of `by_batch` has, beside
+    `measured` ± `error`:
 
     - `printed`: the paper's eq. 4, 2σ/√π/√n, which is √2 too large;
     - `corrected`: σ√(2/π)/√n, the mean of |N(0, σ/√n)|;
@@ -80,38 +109,41 @@ def gradient(
       and for batches drawn without replacement. At n = N only |G| is left.
 
     σ is the mean over coordinates of the per-sample standard deviation. `exponent` is the slope of log measured over
-    log n, −1/2 where G is nothing. Batches are made of pieces of the smallest size, each differentiated once, so
+    log n, −1/2 where G is zero. Batches consist of micro-batches of the smallest size, each differentiated once, so
     BatchNorm (in training mode) normalises over those.
 
-    `by_discard` (Fig. 9) leaves out a share of small-loss samples of one batch: mean |g| divided by the `kept` and by
-    `all` samples, and the `cosine` with the whole batch's gradient. It needs a loss that gives one number a sample;
-    discards=() leaves it out.
+    `by_discard` (Fig. 9) leaves out a fraction of the small-loss samples of one batch: mean |g| divided by the `kept`
+    and by `all` samples, and the `cosine` with the whole batch's gradient. It needs a loss that returns one number per
+    sample; discards=() leaves it out.
     """
-    options = {"layer": layer, "batches": batches, "draws": draws, "discards": discards}
-    config = parts.configure("probes", {"name": "gradient", **options})
-    assert isinstance(config, Config)
-    with untouched(model, mode):
-        return plain(_measured(Subject(model, loss, as_data(data), seed), config, population, discard_batch))
+    config = Config.from_options(**options)
+    with preserve_model(model, mode):
+        return _measure_gradients(ProbedModel(model, loss, index_samples(data), seed), config)
 
 
-def _measured(subject: Subject, config: Config, population: int | None, discard_batch: int) -> dict[str, Any]:
-    name, parameter = find_layer(subject.model, config.layer)
-    total = len(subject.data)
-    drawn_from = min(population or total, total)
-    sizes = batch_sizes(config.batches, drawn_from)
-    samples = subject.chosen(drawn_from // sizes[0] * sizes[0])
-    piece_gradients = _piece_gradients(subject, samples.split(sizes[0]), parameter)
-    found: dict[str, Any] = {
-        "layer": name,
-        "population": len(samples),
-        "by_batch": [against_lines(piece_gradients, size, sizes[0], config.draws, subject.seed) for size in sizes],
-    }
-    found["exponent"] = _exponent(found["by_batch"], len(samples))
+def _measure_gradients(probed: ProbedModel, config: Config) -> GradientMeasurement:
+    name, parameter = find_layer(probed.model, config.layer)
+    total = len(probed.samples)
+    population = min(config.population or total, total)
+    sizes = choose_batches(config.batches, population)
+    smallest = sizes[0]
+    indices = probed.fixed_indices(population // smallest * smallest)
+    gradients = _micro_batch_gradients(probed, indices.split(smallest), parameter)
+    by_batch = [_compare_with_theory(gradients, size, smallest, config.draws, probed.seed) for size in sizes]
+    discard_batch = by_discard = None
     if config.discards:
-        found["discard_batch"] = max(1, min(discard_batch, total) // sizes[0]) * sizes[0]
-        pieces = subject.chosen(found["discard_batch"]).split(sizes[0])
-        found["by_discard"] = _by_discard(subject, pieces, parameter, config.discards)
-    return {**found, **treatment(subject.model, sizes[0])}
+        discard_batch = max(1, min(config.discard_batch or 8192, total) // smallest) * smallest
+        micro_batches = probed.fixed_indices(discard_batch).split(smallest)
+        by_discard = _discard_small_losses(probed, micro_batches, parameter, config.discards)
+    return GradientMeasurement(
+        layer=name,
+        population=len(indices),
+        by_batch=by_batch,
+        exponent=_fit_exponent(by_batch, len(indices)),
+        discard_batch=discard_batch,
+        by_discard=by_discard,
+        **describe_mode(probed.model, smallest),
+    )
 
 
 # -- what to measure
@@ -119,7 +151,7 @@ def _measured(subject: Subject, config: Config, population: int | None, discard_
 
 def find_layer(model: nn.Module, layer: str | None) -> tuple[str, Parameter]:
     """The weight of a module or parameter; without a name that of the first fully connected layer, or the first."""
-    named = trainable(model)
+    named = trainable_parameters(model)
     if layer is not None:
         for name in (layer, f"{layer}.weight"):
             if name in named:
@@ -134,80 +166,71 @@ def find_layer(model: nn.Module, layer: str | None) -> tuple[str, Parameter]:
     return first, named[first]
 
 
-def batch_sizes(asked: Sequence[int] | None, population: int) -> list[int]:
-    """Multiples of the smallest, rising; the last one not above the population."""
-    if asked is None:
-        smallest = min(SMALLEST_BATCH, max(1, population // 4))
+def choose_batches(batches: Sequence[int] | None, population: int) -> list[int]:
+    """Increasing multiples of the smallest; the last one is not above the population."""
+    if batches is None:
+        smallest = min(_SMALLEST_BATCH, max(1, population // 4))
         doubled = [smallest * 2**power for power in range(int(math.log2(population / smallest)) + 1)]
         return sorted({*doubled, population // smallest * smallest})
-    if not asked or min(asked) < 1:
-        raise Problem(f"probe 'gradient' got the batches {list(asked)}: give numbers from 1 on, like 32 64 128")
-    if max(asked) > population:
+    if not batches or min(batches) < 1:
+        raise Problem(f"probe 'gradient' got the batches {list(batches)}: give numbers of at least 1, like 32 64 128")
+    if max(batches) > population:
         raise Problem(
-            f"probe 'gradient' cannot draw a batch of {max(asked)} from {population} samples: "
-            f"ask for batches of at most {population}, or give it more data"
+            f"probe 'gradient' cannot draw a batch of {max(batches)} from {population} samples: "
+            f"use batches of at most {population}, or give it more data"
         )
-    return sorted({size // min(asked) * min(asked) for size in asked})
+    return sorted({size // min(batches) * min(batches) for size in batches})
 
 
 # -- gradients
 
 
-def _piece_gradients(subject: Subject, pieces: Sequence[Tensor], parameter: Parameter) -> Tensor:
-    """[pieces, coordinates] in float64: the mean gradient of each piece, on at most 4096 coordinates of the layer."""
-    places = _places(parameter, subject.seed)
-    found = []
-    for number, piece in enumerate(pieces):  # each with dropout masks of its own, as batches have
-        (own,) = subject.objective(piece, number).gradient([parameter])
-        found.append(own.reshape(-1)[places].double())
-    return torch.stack(found)
+def _micro_batch_gradients(probed: ProbedModel, micro_batches: Sequence[Tensor], parameter: Parameter) -> Tensor:
+    """[micro-batches, coordinates] in float64: each one's mean gradient, on at most 4096 coordinates of the layer."""
+    places = sample_coordinates(parameter.numel(), _MOST_COORDINATES, probed.seed).to(parameter.device)
+    gradients = []
+    for number, indices in enumerate(micro_batches):  # each with its own dropout masks, as batches have
+        (own,) = probed.objective(indices, number).gradient([parameter])
+        gradients.append(own.reshape(-1)[places].double())
+    return torch.stack(gradients)
 
 
-def _places(parameter: Parameter, seed: int) -> Tensor:
-    if parameter.numel() <= 4096:
-        return torch.arange(parameter.numel(), device=parameter.device)
-    drawn = np.unique(rng.integers(parameter.numel(), seed, COORDINATES, np.arange(4096)))
-    return torch.from_numpy(drawn).to(parameter.device)
-
-
-def against_lines(piece_gradients: Tensor, batch: int, piece: int, draws: int, seed: int) -> dict[str, Any]:
-    """Mean |g| of batches made of whole pieces, drawn without replacement, beside what theory expects."""
-    pieces = len(piece_gradients)
-    population = pieces * piece
-    mean = piece_gradients.mean(dim=0)
-    # pieces are a random partition: their spread around the mean, with pieces − 1, is σ²/piece without bias
-    spread = (
-        piece_gradients.std(dim=0) * math.sqrt(piece) / _shrinkage(pieces) if pieces > 1 else torch.zeros_like(mean)
-    )
-    taken = batch // piece
+def _compare_with_theory(gradients: Tensor, batch: int, micro_batch: int, draws: int, seed: int) -> BatchGradient:
+    """Mean |g| of batches of whole micro-batches, drawn without replacement, beside what theory expects."""
+    count = len(gradients)
+    population = count * micro_batch
+    mean = gradients.mean(dim=0)
+    # micro-batches are a random partition: their variance around the mean, with count − 1, is σ²/n without bias
+    spread = gradients.std(dim=0) * math.sqrt(micro_batch) / _c4(count) if count > 1 else torch.zeros_like(mean)
+    taken = batch // micro_batch
     found = torch.stack(
-        [piece_gradients[order[:taken]].mean(dim=0).abs().mean() for order in _orders(pieces, taken, draws, seed)]
+        [gradients[order[:taken]].mean(dim=0).abs().mean() for order in _draw_batches(count, taken, draws, seed)]
     )
     sigma = float(spread.mean())
     left = (population - batch) / (population - 1) if population > 1 else 0.0
-    return {
-        "batch": batch,
-        "measured": float(found.mean()),
-        "error": float(found.std() / math.sqrt(len(found))) if len(found) > 1 else 0.0,
-        "printed": 2 * sigma / math.sqrt(math.pi * batch),
-        "corrected": sigma * math.sqrt(2 / math.pi / batch),
-        "folded": float(folded_normal(mean, spread * math.sqrt(left / batch)).mean()),
-    }
+    return BatchGradient(
+        batch=batch,
+        measured=float(found.mean()),
+        error=float(found.std() / math.sqrt(len(found))) if len(found) > 1 else 0.0,
+        printed=2 * sigma / math.sqrt(math.pi * batch),
+        corrected=sigma * math.sqrt(2 / math.pi / batch),
+        folded=float(folded_normal(mean, spread * math.sqrt(left / batch)).mean()),
+    )
 
 
-def _shrinkage(count: int) -> float:
-    """c₄: by how much the standard deviation of so few normal numbers comes out too small in the mean."""
+def _c4(count: int) -> float:
+    """c₄: the factor by which the standard deviation of so few normal numbers is too small on average."""
     return math.sqrt(2 / (count - 1)) * math.exp(math.lgamma(count / 2) - math.lgamma((count - 1) / 2))
 
 
-def _orders(pieces: int, taken: int, draws: int, seed: int) -> list[Tensor]:
-    """Disjoint batches as far as they go, then a new shuffle; the whole population is one batch."""
-    if taken == pieces:
-        return [torch.arange(pieces)]
+def _draw_batches(count: int, taken: int, draws: int, seed: int) -> list[Tensor]:
+    """Disjoint batches until all micro-batches are used, then a new shuffle; the whole population is one batch."""
+    if taken == count:
+        return [torch.arange(count)]
     orders: list[Tensor] = []
     shuffle = 0
     while len(orders) < draws:
-        orders += list(rng.permutation(pieces, seed, shuffle, DRAWS).split(taken))[: pieces // taken]
+        orders += list(rng.permutation(count, seed, shuffle, DRAWS).split(taken))[: count // taken]
         shuffle += 1
     return orders[:draws]
 
@@ -219,39 +242,39 @@ def folded_normal(mean: Tensor, deviation: Tensor) -> Tensor:
     return spread + mean * torch.erf(mean / safe / math.sqrt(2))
 
 
-def _exponent(by_batch: list[dict[str, Any]], population: int) -> float:
-    """Least squares over log n; the whole population is left out, since it is one batch and has no noise."""
-    rows = [row for row in by_batch if row["measured"] > 0 and row["batch"] < population]
+def _fit_exponent(by_batch: list[BatchGradient], population: int) -> float | None:
+    """Least squares over log n, without the whole population, which is one batch and has no noise."""
+    rows = [row for row in by_batch if row.measured > 0 and row.batch < population]
     if len(rows) < 2:
-        return math.nan
-    return float(np.polyfit(np.log([row["batch"] for row in rows]), np.log([row["measured"] for row in rows]), 1)[0])
+        return None
+    return float(np.polyfit(np.log([row.batch for row in rows]), np.log([row.measured for row in rows]), 1)[0])
 
 
 # -- discarding small losses
 
 
-def _by_discard(
-    subject: Subject, pieces: Sequence[Tensor], parameter: Parameter, discards: Sequence[float]
-) -> list[dict[str, Any]]:
-    """One pass for the losses, then one in which each piece's backward runs once for every share."""
-    losses = torch.cat([subject.objective(piece, number).per_sample() for number, piece in enumerate(pieces)])
+def _discard_small_losses(
+    probed: ProbedModel, micro_batches: Sequence[Tensor], parameter: Parameter, discards: Sequence[float]
+) -> list[DiscardGradient]:
+    """One pass for the losses, then one in which each micro-batch's backward pass runs once per fraction."""
+    losses = torch.cat([probed.objective(own, number).per_sample_losses() for number, own in enumerate(micro_batches)])
     kept = [small_loss(losses, discard, divisor="all") for discard in (0.0, *discards)]
     sums = [torch.zeros_like(parameter, dtype=torch.float64) for _ in kept]
     start = 0
-    for number, piece in enumerate(pieces):
-        for piece_losses, size in subject.objective(piece, number).piece_losses():
+    for number, own in enumerate(micro_batches):
+        for own_losses, size in probed.objective(own, number).micro_batch_losses():
             for weights, total in zip(kept, sums, strict=True):
-                weighted = (each_sample(piece_losses, size) * weights[start : start + size]).sum()
-                total.add_(differentiated(weighted, [parameter], retain_graph=True)[0])
+                weighted = (require_per_sample(own_losses, size) * weights[start : start + size]).sum()
+                total.add_(differentiate(weighted, [parameter], retain_graph=True)[0])
             start += size
     require_finite(sums, "the gradient")
     whole = sums[0].reshape(-1)
     return [
-        {
-            "discard": discard,
-            "kept": float(total.abs().mean() / weights.sum()),
-            "all": float(total.abs().mean() / len(losses)),
-            "cosine": float(torch.nn.functional.cosine_similarity(total.reshape(-1), whole, dim=0)),
-        }
+        DiscardGradient(
+            discard=discard,
+            kept=float(total.abs().mean() / weights.sum()),
+            all=float(total.abs().mean() / len(losses)),
+            cosine=float(torch.nn.functional.cosine_similarity(total.reshape(-1), whole, dim=0)),
+        )
         for discard, weights, total in zip((0.0, *discards), kept, sums, strict=True)
     ]

@@ -4,58 +4,90 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from bigbatch import parts, probes, rng
+from bigbatch import rng
 from bigbatch.errors import Problem
-from bigbatch.probes._contract import last
-from bigbatch.probes._data import Subject, as_data, micro_batch
-from bigbatch.probes._objective import DRAWS, Loss, Vector, require_finite, trainable, treatment
-from bigbatch.probes._untouched import Mode, untouched
-from bigbatch.training.batches import Split
+from bigbatch.position import split_evenly
+from bigbatch.probes.measurement import contract
+from bigbatch.probes.measurement.contract import ProbeState, Row, Unmeasurable, latest_row
+from bigbatch.probes.measurement.objective import (
+    DRAWS,
+    Loss,
+    describe_mode,
+    require_finite,
+    tensor_norms,
+    trainable_parameters,
+)
+from bigbatch.probes.measurement.probed_model import ProbedModel
+from bigbatch.probes.measurement.read_only import Mode, preserve_model
+from bigbatch.probes.measurement.record import Measurement, Record, to_json
+from bigbatch.probes.measurement.samples import index_samples
 
 NEEDS_MICRO_GRADIENTS = True
-_FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own spread
+_FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own variance
 
 
-class Config(probes.Config):
-    every_steps: int = Field(10, gt=0)
-    smoothing: float = Field(0.9, ge=0, lt=1)  # of the two parts, never of their ratio, whose mean means nothing
-    level: float = Field(0.9, gt=0, lt=1)  # of the interval
-    batches: int = Field(20, ge=_FEWEST_ROWS)  # to draw where the weights stand still
+class Config(contract.Config):
+    every_steps: PositiveInt = 10
+    smoothing: float = Field(0.9, ge=0, lt=1)  # of noise and signal, never of their quotient, whose mean is biased
+    level: float = Field(0.9, gt=0, lt=1)  # of the confidence interval
+    batches: int = Field(20, ge=_FEWEST_ROWS)  # to draw where the weights do not change
 
 
-def measure(state: probes.State, config: Config) -> dict[str, Any]:
+@dataclass(frozen=True)
+class TensorNoise(Record):
+    whole: float | None
+    noise: float
+    signal: float
+
+
+@dataclass(frozen=True)
+class NoiseScaleMeasurement(Measurement):
+    whole: float | None  # φ
+    interval: list[float | None]
+    only_lower_bound: bool
+    level: float
+    noise: float  # trΣ
+    signal: float  # |G|²
+    layers: dict[str, TensorNoise]
+    global_batch: int
+    micro_batch: int
+    batches: int
+
+
+def measure(state: ProbeState, config: Config) -> Row:
     """`noise` trΣ and `signal` |G|² of this step, their moving averages, and `whole`, the quotient of these.
 
-    `whole` is None while the signal's average is not positive: the batch is then too small to tell it from noise.
-    `interval` comes from a bootstrap over the rows that the averages still feel. `layers`: the same, tensor by tensor.
+    `whole` is None while the signal's average is not positive: the batch is then too small to separate it from noise.
+    `interval` is a bootstrap over the rows that still have weight in the averages. `layers`: the same for each tensor.
     """
-    noise, signal = _parts_of_step(state)
-    earlier = last(state.history, "noise_scale")
-    names = list(trainable(state.model))
+    noise, signal = _noise_and_signal_of_step(state)
+    earlier = latest_row(state.history, "noise_scale")
     layers = {}
-    for name, layer_noise, layer_signal in zip(names, noise.tolist(), signal.tolist(), strict=True):
+    for name, n, s in zip(trainable_parameters(state.model), noise.tolist(), signal.tolist(), strict=True):
         before = earlier["layers"].get(name) if earlier else None
-        layers[name] = _averaged(layer_noise, layer_signal, before, config.smoothing)
-    found = _averaged(float(noise.sum()), float(signal.sum()), earlier, config.smoothing)
-    found |= {"noise": float(noise.sum()), "signal": float(signal.sum())}
-    return found | _interval_of_rows(state.history, found, config) | {"layers": layers}
+        layers[name] = _update_averages(n, s, before, config.smoothing)
+    row = _update_averages(float(noise.sum()), float(signal.sum()), earlier, config.smoothing)
+    row |= {"noise": float(noise.sum()), "signal": float(signal.sum())}
+    return row | _interval_over_rows(state.history, row, config) | {"layers": layers}
 
 
-def at_rest(state: probes.State, config: Config) -> dict[str, Any]:
-    """Where the weights stand still, from many batches, each as large as the run's."""
-    own = micro_batch(state)
-    smaller = own if own < state.batch.count else max(1, state.batch.count // 4)
-    with untouched(state.model):
-        return _measured(Subject.of_run(state), state.batch.count, smaller, config)
+def at_rest(state: ProbeState, config: Config) -> Row:
+    """At the present weights, from many batches of the run's size."""
+    batch, own = state.batch.count, state.split.micro_batch
+    with preserve_model(state.model):
+        smaller = own if own < batch else max(1, batch // 4)
+        row: Row = to_json(_measure_noise_scale(ProbedModel.of_run(state), batch, smaller, config))
+        return row
 
 
 def noise_scale(
@@ -65,195 +97,211 @@ def noise_scale(
     *,
     global_batch: int,
     micro_batch: int | None = None,
-    batches: int = 20,
-    level: float = 0.9,
     seed: int = 0,
     mode: Mode = None,
-) -> dict[str, Any]:
-    """φ = trΣ/|G|² where the weights are now, from `batches` batches in micro-batches (default: a quarter) of `data`.
+    **options: Any,
+) -> NoiseScaleMeasurement:
+    """φ = trΣ/|G|² at the present weights, from batches in micro-batches (default: a quarter) of `data`.
 
-    It is that of `data` itself, which a training on it meets: G is the gradient of all of its samples.
+    It is that of `data` itself, which a training on it sees: G is the gradient of all of its samples. `options` are
+    those of `Config`: batches=20, level=0.9.
 
     `whole` φ, `noise` trΣ, `signal` |G|², `interval` with `level` confidence, and `layers`: φ of each tensor.
-    An upper end of None, `only_lower_bound`: the batches are too small to tell the gradient from its noise, which
-    wants global_batch ≳ φ/2. φ of None says that not even its average was positive.
+    An upper end of None, `only_lower_bound`: the batches are too small to separate the gradient from its noise, which
+    needs global_batch ≳ φ/2. φ is None where not even the average signal was positive.
     """
-    config = parts.configure("probes", {"name": "noise_scale", "batches": batches, "level": level})
-    assert isinstance(config, Config)
+    config = Config.from_options(**options)
     smaller = max(1, global_batch // 4) if micro_batch is None else micro_batch
-    with untouched(model, mode):
-        return _measured(Subject(model, loss, as_data(data), seed), global_batch, smaller, config)
+    with preserve_model(model, mode):
+        return _measure_noise_scale(ProbedModel(model, loss, index_samples(data), seed), global_batch, smaller, config)
 
 
 # -- the mathematics
 
 
-def parts_of(small_square: Any, small_inverse: float, large_square: Any, large_inverse: float) -> tuple[Any, Any]:
+def noise_and_signal(
+    small_square: Any, small_inverse: float, large_square: Any, large_inverse: float
+) -> tuple[Any, Any]:
     """trΣ and |G|² from E|g|² = |G|² + trΣ/n at two sizes n, given as 1/n (McCandlish et al. 2018, appendix A.1).
 
     Of n samples drawn without replacement from N, E|g|² = |G|² + trΣ(1/n − 1/N), with G that of the N samples and trΣ
-    their variance over N − 1: given as 1/n − 1/N, the two are exactly those of the data set.
+    their variance over N − 1: given 1/n − 1/N, the two are exactly those of the data set.
     """
     noise = (small_square - large_square) / (small_inverse - large_inverse)
     return noise, large_square - noise * large_inverse
 
 
-def quotient(noise: float, signal: float) -> float | None:
-    """φ, or None where there is no signal in the noise."""
+def noise_to_signal(noise: float, signal: float) -> float | None:
+    """φ, or None where the signal is not positive."""
     return noise / signal if signal > 0 else None
 
 
-def interval(
+def samples_factor(batch: Any, now: float, noise_scale: Any) -> Any:
+    """Samples to the same loss at `batch` over those at `now`: (φ + B) / (φ + B₀); 1 where φ is infinite.
+
+    A loss takes 1 + φ/B times the fewest steps, so samples in proportion to φ + B (McCandlish et al. 2018, sec. 2.2).
+    """
+    phi = np.asarray(noise_scale, float)
+    infinite = np.isinf(phi)
+    finite = np.where(infinite, 1.0, phi)
+    return np.where(infinite, 1.0, (finite + batch) / (finite + now))
+
+
+def bootstrap_interval(
     noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None, level: float = 0.9
-) -> tuple[float | None, float | None]:
-    """Where Σ w·noise / Σ w·signal lies, by a bootstrap over rows; None as the upper end is infinity."""
-    ratios = drawn_quotients(noise, signal, weights)
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-    return _finite(float(low)), _finite(float(high))
+) -> list[float | None]:
+    """The confidence interval of Σ w·noise / Σ w·signal, by a bootstrap over rows; an upper end of None is infinity."""
+    return quantile_interval(bootstrap_noise_scales(noise, signal, weights), level)
 
 
-def drawn_quotients(
+def quantile_interval(draws: NDArray[np.float64], level: float) -> list[float | None]:
+    """The interval that holds the middle `level` of the draws; None is infinity."""
+    ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+    return [float(end) if math.isfinite(end) else None for end in ends]
+
+
+def bootstrap_noise_scales(
     noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None
 ) -> NDArray[np.float64]:
     """Σ w·noise / Σ w·signal of 1000 resamples of the rows; infinity where a resample has no signal.
 
-    Resampled sums are spread by √(T/(T−1)) and by Student's t over the normal, about 1 + 1.2/T: without it, 90 % hold
-    in 80 % of cases for 8 rows and 86 % for 20; with it in 86 and 90 %.
+    Resampled sums are widened by √(T/(T−1)) and by Student's t over the normal, about 1 + 1.2/T: without it, 90 %
+    intervals cover 80 % of cases for 8 rows and 86 % for 20; with it 86 and 90 %.
     """
     rows = len(noise)
-    shares = np.ones(rows) if weights is None else np.asarray(weights, float)
-    picked = _resamples(rows)
-    total = shares[picked].sum(axis=1)
-    ends = []
-    widened = math.sqrt(rows / (rows - 1)) * (1 + 1.2 / rows)
+    weight = np.ones(rows) if weights is None else np.asarray(weights, float)
+    picked = _resample_rows(rows)
+    total = weight[picked].sum(axis=1)
+    drawn = []
+    widening = math.sqrt(rows / (rows - 1)) * (1 + 1.2 / rows)
     for values in (np.asarray(noise, float), np.asarray(signal, float)):
-        centre = (shares * values).sum() / shares.sum()
-        drawn = (shares * values)[picked].sum(axis=1) / total
-        ends.append(centre + (drawn - centre) * widened)
-    drawn_noise, drawn_signal = ends
-    lost = drawn_signal <= 0
-    return np.where(lost, np.inf, drawn_noise / np.where(lost, 1.0, drawn_signal))
+        centre = (weight * values).sum() / weight.sum()
+        resampled = (weight * values)[picked].sum(axis=1) / total
+        drawn.append(centre + (resampled - centre) * widening)
+    drawn_noise, drawn_signal = drawn
+    without_signal = drawn_signal <= 0
+    return np.where(without_signal, np.inf, drawn_noise / np.where(without_signal, 1.0, drawn_signal))
 
 
 @lru_cache(maxsize=8)
-def _resamples(rows: int, draws: int = 1000) -> NDArray[np.int64]:
+def _resample_rows(rows: int, draws: int = 1000) -> NDArray[np.int64]:
     return rng.integers(rows, rows, DRAWS, np.arange(draws * rows)).reshape(draws, rows)
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+# -- during training
 
 
-# -- during a training
-
-
-def _parts_of_step(state: probes.State) -> tuple[Tensor, Tensor]:
+def _noise_and_signal_of_step(state: ProbeState) -> tuple[Tensor, Tensor]:
     """trΣ and |G|² of each tensor, from all ranks' micro-batches and the gradient of the whole batch."""
     micro = state.gradient.micro_gradients
     if micro is None or state.run.selector.name != "all":
         raise Problem(
-            f"probe 'noise_scale' compares whole micro-batches, but selector '{state.run.selector.name}' learns from "
+            f"probe 'noise_scale' compares whole micro-batches, but selector '{state.run.selector.name}' uses only "
             f"parts of them: use --set selector=all"
         )
-    named = trainable(state.model)
+    named = trainable_parameters(state.model)
     device = state.engine.device
     own = torch.tensor([sum(1 / n for n in micro.counts), len(micro.counts), sum(micro.counts)], dtype=torch.float64)
     squares = sum(micro.squared_norms, torch.zeros(len(named), dtype=torch.float64, device=device))
     totals = state.engine.sum(torch.cat([own.to(device), squares]))
-    inverses, pieces, batch = totals[:3].tolist()
-    if pieces < 2 and state.batch.count < state.batch.global_batch:
-        raise probes.Unmeasurable(
+    inverses, micro_batches, batch = totals[:3].tolist()
+    if micro_batches < 2 and state.batch.count < state.batch.global_batch:
+        raise Unmeasurable(
             f"the last batch of the epoch, {batch:.0f} samples, is a single micro-batch: nothing to compare here"
         )
-    if pieces < 2:
+    if micro_batches < 2:
         raise Problem(
-            f"probe 'noise_scale' compares micro-batches, but a batch of {batch:.0f} is one of them here: "
+            f"probe 'noise_scale' compares micro-batches, but a batch of {batch:.0f} is a single one here: "
             f"use --set micro_batch={max(1, int(batch) // 4)} or less"
         )
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in named.values()]
     require_finite(gradients, "the gradient")
-    return parts_of(totals[3:] / pieces, inverses / pieces, squared_norms(gradients), 1 / batch)
+    large_squares = tensor_norms(gradients).square()
+    return noise_and_signal(totals[3:] / micro_batches, inverses / micro_batches, large_squares, 1 / batch)
 
 
-def squared_norms(tensors: Vector) -> Tensor:
-    return torch.stack(torch._foreach_norm(tensors, dtype=torch.float64)).square()
-
-
-def _averaged(noise: float, signal: float, earlier: dict[str, Any] | None, smoothing: float) -> dict[str, Any]:
+def _update_averages(noise: float, signal: float, earlier: Row | None, smoothing: float) -> Row:
     if earlier:
         noise = smoothing * earlier["noise_average"] + (1 - smoothing) * noise
         signal = smoothing * earlier["signal_average"] + (1 - smoothing) * signal
-    return {"whole": quotient(noise, signal), "noise_average": noise, "signal_average": signal}
+    return {"whole": noise_to_signal(noise, signal), "noise_average": noise, "signal_average": signal}
 
 
-def _interval_of_rows(history: list[dict[str, Any]], found: dict[str, Any], config: Config) -> dict[str, Any]:
-    """Over as many rows as hold nine tenths and more of the moving average's weight."""
+def _interval_over_rows(history: list[Row], row: Row, config: Config) -> Row:
+    """Over as many rows as hold more than nine tenths of the moving average's weight."""
     window = max(_FEWEST_ROWS, math.ceil(2.5 / (1 - config.smoothing)))
-    rows = [found]
-    for row in reversed(history):
-        if len(rows) == window:
-            break
-        if "noise_scale" in row and "problem" not in row["noise_scale"]:
-            rows.append(row["noise_scale"])
+    earlier = [past["noise_scale"] for past in reversed(history) if "noise_scale" in past]
+    rows = [row, *(past for past in earlier if "problem" not in past)][:window]
     if len(rows) < _FEWEST_ROWS:
         return {"interval": None, "only_lower_bound": None}
     weights = [config.smoothing**age for age in range(len(rows))]
-    ends = interval([row["noise"] for row in rows], [row["signal"] for row in rows], weights, config.level)
-    return {"interval": list(ends), "only_lower_bound": ends[1] is None}
+    ends = bootstrap_interval([row["noise"] for row in rows], [row["signal"] for row in rows], weights, config.level)
+    return {"interval": ends, "only_lower_bound": ends[1] is None}
 
 
-# -- where the weights stand still
+# -- where the weights do not change
 
 
-def _measured(subject: Subject, global_batch: int, micro_batch: int, config: Config) -> dict[str, Any]:
-    names = list(trainable(subject.model))
-    noise, signal = sampled_parts(subject, global_batch, micro_batch, config.batches)
-    ends = interval(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), level=config.level)
-    means = zip(names, noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
+def _measure_noise_scale(
+    probed: ProbedModel, global_batch: int, micro_batch: int, config: Config
+) -> NoiseScaleMeasurement:
+    noise, signal = sample_noise_and_signal(probed, global_batch, micro_batch, config.batches)
+    interval = bootstrap_interval(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), level=config.level)
     whole_noise, whole_signal = float(noise.sum(dim=1).mean()), float(signal.sum(dim=1).mean())
-    return {
-        "whole": quotient(whole_noise, whole_signal),
-        "interval": list(ends),
-        "only_lower_bound": ends[1] is None,
-        "level": config.level,
-        "noise": whole_noise,
-        "signal": whole_signal,
-        "layers": {name: {"whole": quotient(s, q), "noise": s, "signal": q} for name, s, q in means},
-        "global_batch": global_batch,
-        "micro_batch": micro_batch,
-        "batches": config.batches,
-        **treatment(subject.model, micro_batch),
-    }
+    return NoiseScaleMeasurement(
+        whole=noise_to_signal(whole_noise, whole_signal),
+        interval=interval,
+        only_lower_bound=interval[1] is None,
+        level=config.level,
+        noise=whole_noise,
+        signal=whole_signal,
+        layers=noise_by_tensor(probed.model, noise, signal),
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        batches=config.batches,
+        **describe_mode(probed.model, micro_batch),
+    )
 
 
-def sampled_parts(subject: Subject, global_batch: int, micro_batch: int, batches: int) -> tuple[Tensor, Tensor]:
-    """[batches, tensors] each: trΣ and |G|² of the data set, from so many batches. The model is to be `untouched`."""
+def noise_by_tensor(model: nn.Module, noise: Tensor, signal: Tensor) -> dict[str, TensorNoise]:
+    """The means over batches of [batches, tensors] of trΣ and |G|², by the name of the tensor."""
+    means = zip(trainable_parameters(model), noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True)
+    return {name: TensorNoise(noise_to_signal(n, s), n, s) for name, n, s in means}
+
+
+def sample_noise_and_signal(
+    probed: ProbedModel, global_batch: int, micro_batch: int, batches: int
+) -> tuple[Tensor, Tensor]:
+    """[batches, tensors] each: trΣ and |G|² of the data set, from so many batches. Use within `preserve_model`."""
     if not 1 <= micro_batch < global_batch:
         raise Problem(
             f"noise_scale compares micro-batches with their batch, but got {micro_batch} and {global_batch}: "
-            f"use a micro_batch of at most {max(1, global_batch // 2)}, and a batch of 2 or more"
+            f"use a micro_batch of at most {max(1, global_batch // 2)}, and a batch of at least 2"
         )
-    if global_batch > len(subject.data):
+    if global_batch > len(probed.samples):
         raise Problem(
-            f"noise_scale cannot draw a batch of {global_batch} from {len(subject.data)} samples: "
-            f"use at most {len(subject.data)}"
+            f"noise_scale cannot draw a batch of {global_batch} from {len(probed.samples)} samples: "
+            f"use at most {len(probed.samples)}"
         )
-    pairs = [_parts_of_batch(subject, global_batch, micro_batch, number) for number in range(batches)]
+    pairs = [_noise_and_signal_of_batch(probed, global_batch, micro_batch, number) for number in range(batches)]
     noise, signal = (torch.stack(part) for part in zip(*pairs, strict=True))
     return noise, signal
 
 
-def _parts_of_batch(subject: Subject, global_batch: int, micro_batch: int, number: int) -> tuple[Tensor, Tensor]:
+def _noise_and_signal_of_batch(
+    probed: ProbedModel, global_batch: int, micro_batch: int, number: int
+) -> tuple[Tensor, Tensor]:
     """trΣ and |G|² of each tensor from one batch, in even micro-batches: 1/n accounts for sizes that differ."""
-    samples = rng.permutation(len(subject.data), subject.seed, number, DRAWS)[:global_batch]
-    whole = [torch.zeros_like(parameter) for parameter in trainable(subject.model).values()]
+    indices = rng.permutation(len(probed.samples), probed.seed, number, DRAWS)[:global_batch]
+    whole = [torch.zeros_like(parameter) for parameter in trainable_parameters(probed.model).values()]
     squares: list[Tensor] = []
-    pieces = Split(1, micro_batch).slices(global_batch)[0]
-    for piece in pieces:
-        gradient = subject.objective(samples[piece.start : piece.stop], number, piece.start).gradient()
-        squares.append(squared_norms(gradient))
+    slices = split_evenly(0, global_batch, -(-global_batch // micro_batch))
+    for own in slices:
+        gradient = probed.objective(indices[own.start : own.stop], number, own.start).gradient()
+        squares.append(tensor_norms(gradient).square())
         for total, added in zip(whole, gradient, strict=True):
-            total.add_(added, alpha=piece.count / global_batch)
-    small, inverse = torch.stack(squares).mean(dim=0), sum(1 / piece.count for piece in pieces) / len(pieces)
-    all_inverse = 1 / len(subject.data)
-    return parts_of(small, inverse - all_inverse, squared_norms(whole), 1 / global_batch - all_inverse)
+            total.add_(added, alpha=own.count / global_batch)
+    small, inverse = torch.stack(squares).mean(dim=0), sum(1 / own.count for own in slices) / len(slices)
+    all_inverse = 1 / len(probed.samples)
+    large = tensor_norms(whole).square()
+    return noise_and_signal(small, inverse - all_inverse, large, 1 / global_batch - all_inverse)

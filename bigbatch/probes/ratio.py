@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 
-from bigbatch import probes
 from bigbatch.errors import Problem
-from bigbatch.probes._objective import Loss, Objective, require_finite, trainable
-from bigbatch.probes._untouched import Mode, untouched
+from bigbatch.probes.measurement import contract
+from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.objective import Loss, Objective, require_finite, tensor_norms, trainable_parameters
+from bigbatch.probes.measurement.read_only import Mode, preserve_model
+from bigbatch.probes.measurement.record import Record
 
 
-class Config(probes.Config):
+class Config(contract.Config):
     pass
 
 
-def measure(state: probes.State, config: Config) -> dict[str, Any]:
-    return ratio(state.model)
+@dataclass(frozen=True)
+class TensorRatio(Record):
+    weight: float
+    gradient: float
+    ratio: float | None  # None where the gradient is zero
 
 
+def measure(state: ProbeState, config: Config) -> Row:
+    return dict(ratio(state.model))
+
+
+@torch.no_grad()
 def ratio(
     model: nn.Module, loss: Loss | None = None, inputs: Any = None, targets: Any = None, *, mode: Mode = None
-) -> dict[str, Any]:
-    """`weight` ‖w‖, `gradient` ‖∇w‖ and `ratio` ‖w‖/‖∇w‖ of every tensor: the gradient that is in `.grad`, or the
-    loss's own. The smallest ratio limits the learning rate of plain SGD; None where the gradient is zero."""
-    named = trainable(model)
+) -> dict[str, TensorRatio]:
+    """`weight` ‖w‖, `gradient` ‖∇w‖ and `ratio` ‖w‖/‖∇w‖ of every tensor, from the gradient in `.grad`, or that of the
+    given loss. The smallest ratio limits the learning rate of plain SGD."""
+    named = trainable_parameters(model)
     if loss is None:
         gradients = {name: parameter.grad for name, parameter in named.items() if parameter.grad is not None}
         if not gradients:
             raise Problem("probe 'ratio' found no gradients: call it after backward(), or give it a loss and samples")
     else:
-        with untouched(model, mode):
+        with preserve_model(model, mode), torch.enable_grad():
             gradients = dict(zip(named, Objective(model, loss, inputs, targets).gradient(), strict=True))
     require_finite(list(gradients.values()), "the gradient")
-    weight_norms = _norms([named[name].detach() for name in gradients])
+    weight_norms = tensor_norms([named[name] for name in gradients]).tolist()
+    gradient_norms = tensor_norms(list(gradients.values())).tolist()
     return {
-        name: {"weight": w, "gradient": g, "ratio": w / g if g else None}
-        for name, w, g in zip(gradients, weight_norms, _norms(list(gradients.values())), strict=True)
+        name: TensorRatio(weight, gradient, weight / gradient if gradient else None)
+        for name, weight, gradient in zip(gradients, weight_norms, gradient_norms, strict=True)
     }
-
-
-@torch.no_grad()
-def _norms(tensors: list[torch.Tensor]) -> list[float]:
-    return torch.stack(torch._foreach_norm(tensors, dtype=torch.float64)).tolist()

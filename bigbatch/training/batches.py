@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,19 +15,7 @@ from torch import Tensor
 from bigbatch import rng
 from bigbatch.datasets import Dataset, Samples
 from bigbatch.errors import Problem
-from bigbatch.position import Progress
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Samples start..stop-1 of a global batch: one micro-batch."""
-
-    start: int
-    stop: int
-
-    @property
-    def count(self) -> int:
-        return self.stop - self.start
+from bigbatch.position import Progress, Slice, split_evenly
 
 
 @dataclass(frozen=True)
@@ -70,20 +57,13 @@ class Split:
     def slices(self, count: int) -> tuple[tuple[Slice, ...], ...]:
         """The micro-batches of every rank for a batch of `count` samples."""
         if self.whole_groups:
-            groups = _split_evenly(0, count, -(-count // self.micro_batch))
-            ranks = _split_evenly(0, len(groups), self.world_size)
+            groups = split_evenly(0, count, -(-count // self.micro_batch))
+            ranks = split_evenly(0, len(groups), self.world_size)
             return tuple(tuple(groups[rank.start : rank.stop]) for rank in ranks)
         return tuple(
-            tuple(_split_evenly(rank.start, rank.stop, -(-rank.count // self.micro_batch)))
-            for rank in _split_evenly(0, count, self.world_size)
+            tuple(split_evenly(rank.start, rank.stop, -(-rank.count // self.micro_batch)))
+            for rank in split_evenly(0, count, self.world_size)
         )
-
-
-def _split_evenly(start: int, stop: int, pieces: int) -> list[Slice]:
-    """Contiguous slices whose sizes differ by at most one, so that no BatchNorm group is a single left-over sample."""
-    count = stop - start
-    bounds = [start + count * piece // pieces for piece in range(pieces + 1)] if pieces else []
-    return [Slice(low, high) for low, high in pairwise(bounds)]
 
 
 class Batches:

@@ -17,8 +17,9 @@ from bigbatch.engines import Engine
 from bigbatch.errors import Problem
 from bigbatch.losses import count_correct, per_sample_loss
 from bigbatch.models import move_inputs
+from bigbatch.position import Slice
 from bigbatch.run import Run
-from bigbatch.training.batches import Batch, Batches, Slice
+from bigbatch.training.batches import Batch, Batches
 from bigbatch.training.hidden_state import HiddenState
 
 Autocast = Callable[[], AbstractContextManager[Any]]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bigbatch.engines import Engine
-from bigbatch.training.batches import Slice
+from bigbatch.position import Slice
 
 State = tuple[Tensor, ...]  # each [layers, streams, hidden]
 

@@ -129,7 +129,7 @@ class Training(AssembledRun):
     def __init__(self, run: Run, folder: Folder, engine: Engine, options: TrainOptions) -> None:
         super().__init__(run, engine, data_dir=options.data_dir, folder=folder)
         self.folder = folder
-        self.probes = probes.Probes(run.probes)
+        self.probes = probes.ProbeSet(run.probes)
         self.started = time.perf_counter()
         restored = self.restored
         self.global_batch = restored.global_batch if restored else 0
@@ -175,7 +175,7 @@ class Training(AssembledRun):
         left = self.counter.samples_left(self.progress, self.global_batch)
         batch = self.batch = self.batches.next(self.progress, self.global_batch, self.split, left)
         self.position = self.counter.position(self.progress, self.global_batch, batch.count)
-        needs_micro_gradients = self.probes.see_micro_gradients(self.position)
+        needs_micro_gradients = self.probes.need_micro_gradients(self.position)
         self.gradient.micro_gradients = MicroGradients(self.model) if needs_micro_gradients else None
         row: dict[str, Any] = {}
         answers: dict[str, Any] = {}
@@ -204,7 +204,7 @@ class Training(AssembledRun):
                 self._record(row | {"diverged": True})
                 raise Diverged(batch.after.step)
             self.epoch_loss_sum += loss_sum
-            with self.probes.around(self, self.position) as found:
+            with self.probes.measure_around_step(self, self.position) as found:
                 yield
             answers.update(found)
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bigbatch import selectors
-from bigbatch.position import Position
-from bigbatch.training.batches import Batch, Slice
+from bigbatch.position import Position, Slice
+from bigbatch.training.batches import Batch
 
 if TYPE_CHECKING:
     from bigbatch.training.gradient import BatchSums, GlobalGradient

@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from analytic import DELTA, STANDSTILL, found_of, half_square, learner_of, regression
+from advice_learner import STANDSTILL, found_of, learner_of
+from analytic import DELTA, half_square, regression
 
 from bigbatch.advice import advise, noise
 from bigbatch.advice.answer import answered

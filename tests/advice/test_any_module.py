@@ -9,7 +9,8 @@ import re
 import numpy as np
 import pytest
 import torch
-from analytic import half_square, learner_of, regression
+from advice_learner import learner_of
+from analytic import half_square, regression
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -213,7 +214,7 @@ def summed(outputs, targets):
         ({"batches": [32, 64]}, "make no line: give three or more rising numbers"),
         ({"batches": [64, 32, 16]}, "make no line: give three or more rising numbers"),
         ({"batch": 301}, "batch 301 is not between 1 and the 300 samples"),
-        ({"data": 7}, "int is no data to probe with"),
+        ({"data": 7}, "int cannot be probed with"),
         ({"lr": -1.0}, "lr should be greater than or equal to 0"),
         ({"lr": 0.0}, "lr is 0.0: give a finite number above 0"),
         ({"lr": 1e30}, "the loss was not finite at step 2 with lr 1e.30: give a lower learning rate"),

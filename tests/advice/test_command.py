@@ -14,7 +14,7 @@ from bigbatch.advice import advise_run
 from bigbatch.artifacts.folder import Folder
 from bigbatch.cli import main
 from bigbatch.errors import Problem
-from bigbatch.probes._commands import described_or_run
+from bigbatch.probing import load_recipe_or_folder
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
@@ -72,7 +72,7 @@ def finished(tmp_path_factory):
 def test_a_run_is_measured_at_its_checkpoint_beside_its_own_records_and_only_read(finished, tmp_path):
     folder = finished[0]
     before = {path: path.read_bytes() for path in folder.path.parent.rglob("*") if path.is_file()}
-    run, found = described_or_run(str(folder.path), [])
+    run, found = load_recipe_or_folder(str(folder.path), [])
     advice = advise_run(run, found, **QUICK)
     assert {path: path.read_bytes() for path in folder.path.parent.rglob("*") if path.is_file()} == before
     assert (advice.about["steps"], advice.about["steps_trained_here"]) == (72, 0)
@@ -149,7 +149,7 @@ def test_a_recipe_whose_batch_is_more_than_its_data_is_told():
 
 def test_the_run_json_of_a_run_is_a_recipe(tmp_path):
     path = write_run(small_run(), tmp_path)
-    run, folder = described_or_run(str(path), ["global_batch=32"])
+    run, folder = load_recipe_or_folder(str(path), ["global_batch=32"])
     assert folder is None
     assert run.global_batch.global_batch == 32
 

@@ -182,7 +182,7 @@ def test_what_never_ends_is_read_as_far_as_it_is_needed_and_says_so():
     [
         (iter([]), "gave no samples: give one that yields"),
         (iter([torch.zeros(3)]), "has to yield pairs of"),
-        (3, "int is no data to probe with"),
+        (3, "int cannot be probed with"),
     ],
 )
 def test_what_is_no_data_is_told(data, sentence):

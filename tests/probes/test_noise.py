@@ -7,21 +7,20 @@ import math
 import numpy as np
 import pytest
 import torch
-from quadratic import half_square, regression
+from analytic import DELTA, half_square, regression
 from torch import nn
 
 from bigbatch.errors import Problem
 from bigbatch.probes import gradient, noise_scale
-from bigbatch.probes.gradient import batch_sizes, folded_normal
-from bigbatch.probes.noise_scale import interval, parts_of
+from bigbatch.probes.gradient import choose_batches, folded_normal
+from bigbatch.probes.noise_scale import bootstrap_interval, noise_and_signal
 
-DELTA = torch.tensor([0.6, -0.3, 0.0, 0.2, 0.5, -0.4], dtype=torch.float64)
 SQUARE = float(DELTA @ DELTA)  # |δ|² = 0.9
 
 
 def test_noise_and_signal_by_hand():
     # |G|² = 3, trΣ = 80: E|g|² is 3 + 80/8 = 13 for 8 samples and 3 + 80/32 = 5.5 for 32
-    assert parts_of(13.0, 1 / 8, 5.5, 1 / 32) == pytest.approx((80.0, 3.0))
+    assert noise_and_signal(13.0, 1 / 8, 5.5, 1 / 32) == pytest.approx((80.0, 3.0))
 
 
 def test_noise_scale_of_linear_regression_lies_in_its_own_interval():
@@ -48,7 +47,7 @@ def test_a_batch_far_below_the_noise_gives_only_a_lower_bound():
 
 def test_the_quotient_is_of_means_never_a_mean_of_quotients():
     # three rows whose quotients are 10, −100 and 10; their mean would be −26.7
-    low, high = interval([100.0] * 9, [10.0, -1.0, 10.0] * 3)
+    low, high = bootstrap_interval([100.0] * 9, [10.0, -1.0, 10.0] * 3)
     assert 0 < low < 100 / 6.33 < high
 
 
@@ -122,7 +121,7 @@ def test_discarding_small_losses_by_hand():
 
 
 def test_batches_of_a_range():
-    assert batch_sizes(None, 1437) == [32, 64, 128, 256, 512, 1024, 1408]
-    assert batch_sizes([32, 100], 200) == [32, 96]
-    with pytest.raises(Problem, match="cannot draw a batch of 4096 from 1437 samples: ask for batches of at most 1437"):
-        batch_sizes([32, 4096], 1437)
+    assert choose_batches(None, 1437) == [32, 64, 128, 256, 512, 1024, 1408]
+    assert choose_batches([32, 100], 200) == [32, 96]
+    with pytest.raises(Problem, match="cannot draw a batch of 4096 from 1437 samples: use batches of at most 1437"):
+        choose_batches([32, 4096], 1437)

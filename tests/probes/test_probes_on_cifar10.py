@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bigbatch.probes._commands import probe
+from bigbatch.probing import probe_run
 from bigbatch.run import Run
 
 
@@ -21,7 +21,7 @@ def test_mean_gradient_of_alexnet_follows_the_folded_normal(tmp_path):
     path = tmp_path / "run.json"
     path.write_text(run.to_json())
     options = ["gradient.population=2048", "gradient.discard_batch=512", "gradient.discards=[0.3]"]
-    found = probe(str(path), names=["gradient"], options=options, quiet=True)["probes"]["gradient"]
+    found = probe_run(str(path), names=["gradient"], options=options)["probes"]["gradient"]
     for row in found["by_batch"]:
         # gradients of few samples are no Gaussian: ReLU and dropout make most of them zero
         assert row["measured"] == pytest.approx(row["folded"], rel=0.04 if row["batch"] >= 128 else 0.12)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from quadratic import NOTHING, A, B, W, Weights, indefinite, quadratic
+from analytic import NOTHING, A, B, W, Weights, indefinite, quadratic
 
 from bigbatch.probes import curvature, landscape, lipschitz, ratio, sharpness
-from bigbatch.probes._objective import Hessian, Objective, flat, shaped
+from bigbatch.probes.measurement.objective import Hessian, Objective, flatten, unflatten
 
 G = A @ W + B
 
@@ -15,9 +15,9 @@ G = A @ W + B
 def test_hessian_times_vector():
     hessian = Hessian(Objective(Weights(), quadratic, *NOTHING))
     vector = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    assert flat(hessian.gradient).tolist() == pytest.approx(G.tolist(), rel=1e-12)
+    assert flatten(hessian.gradient).tolist() == pytest.approx(G.tolist(), rel=1e-12)
     # (4−2, 1−6+3, −2+6)
-    assert flat(hessian.times(shaped(vector, hessian.parameters))).tolist() == pytest.approx([2.0, -2.0, 4.0])
+    assert flatten(hessian.multiply(unflatten(vector, hessian.parameters))).tolist() == pytest.approx([2.0, -2.0, 4.0])
 
 
 def test_lipschitz_is_the_quotient_with_its_sign():

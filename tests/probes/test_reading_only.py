@@ -7,15 +7,15 @@ import random
 import numpy as np
 import pytest
 import torch
+from analytic import NOTHING, Weights
 from outside import Net
-from quadratic import NOTHING, Weights
 from torch import nn
 from torch.nn.functional import cross_entropy
 
 from bigbatch import parts, probes
 from bigbatch.errors import Problem
-from bigbatch.probes._objective import Hessian, Objective
-from bigbatch.probes.sharpness import _measured
+from bigbatch.probes.measurement.objective import Hessian, Objective
+from bigbatch.probes.sharpness import measure_sharpness
 
 X = torch.randn(48, 1, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(10, (48,), generator=torch.Generator().manual_seed(1))
@@ -72,7 +72,7 @@ def net():
 def test_untouched_puts_everything_back_also_after_an_error(mode):
     model = net()
     before = everything(model)
-    with pytest.raises(ZeroDivisionError), probes.untouched(model, mode):
+    with pytest.raises(ZeroDivisionError), probes.preserve_model(model, mode):
         assert model.layers[4].training is (mode != "eval")
         assert model.layers[1].weight.grad is None
         each(model(X), Y).mean().backward()
@@ -151,7 +151,7 @@ def test_pieces_and_one_batch_agree_where_nothing_normalises_over_them():
     pieces = Objective(model, cross_entropy, X.double(), Y, micro_batch=20)  # 20, 20 and 8 samples, a mean of each
     assert pieces.value() == pytest.approx(whole.value())
     vector = [torch.ones_like(p) for p in model.parameters()]
-    for a, b in zip(Hessian(whole).times(vector), Hessian(pieces).times(vector), strict=True):
+    for a, b in zip(Hessian(whole).multiply(vector), Hessian(pieces).multiply(vector), strict=True):
         assert torch.allclose(a, b)
     for a, b in zip(whole.gradient(), pieces.gradient(), strict=True):
         assert torch.allclose(a, b)
@@ -162,8 +162,8 @@ def test_a_warm_start_needs_fewer_products():
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10)).double()
     options = {"eigenvalues": 1, "most_products": 60, "tolerance": 1e-4, "trace_products": 0}
     config = parts.configure("probes", {"name": "sharpness", **options})
-    cold, start = _measured(Objective(model, each, X.double(), Y), config, 0)
-    warm, _ = _measured(Objective(model, each, X.double(), Y), config, 0, start)
+    cold, start = measure_sharpness(Objective(model, each, X.double(), Y), config, 0)
+    warm, _ = measure_sharpness(Objective(model, each, X.double(), Y), config, 0, start)
     assert warm["eigenvalues"] == pytest.approx(cold["eigenvalues"], rel=1e-3)
     assert warm["products"] < cold["products"]
 
@@ -232,11 +232,11 @@ def test_a_loss_of_a_wrong_shape_gets_one_sentence(name):
     [
         (
             lambda: probes.gradient(net(), cross_entropy, (X, Y), batches=[8, 16]),
-            r"shape \(\) for 8 samples, but this probe tells samples apart: return one loss a sample",
+            r"shape \(\) for 8 samples, but this probe needs each sample's own: return one loss per sample",
         ),
         (
             lambda: probes.gradient(net(), each, (X, Y), batches=[8, 64]),
-            "cannot draw a batch of 64 from 48 samples: ask for batches of at most 48",
+            "cannot draw a batch of 64 from 48 samples: use batches of at most 48",
         ),
         (lambda: probes.gradient(net(), each, (X, Y), layer="layers.1.wieght"), "did you mean 'layers.1.weight'"),
         (
@@ -251,7 +251,7 @@ def test_a_loss_of_a_wrong_shape_gets_one_sentence(name):
         (lambda: probes.landscape(net(), each, X, Y, dimensions=3), "dimensions should be 1 or 2; got 3"),
         (lambda: probes.sharpness(net(), each, X, Y, eigenvalues=0), "eigenvalues should be greater than 0; got 0"),
         (lambda: probes.noise_scale(net(), each, (X, Y), global_batch=8, batches=2), "batches should be greater than"),
-        (lambda: probes.gradient(net(), each, X), "Tensor is no data to probe with: give"),
+        (lambda: probes.gradient(net(), each, X), "Tensor cannot be probed with: give"),
         (lambda: probes.lipschitz(net(), lambda out, y: y.float().mean(), X, Y), "does not depend on the model"),
         (lambda: probes.lipschitz(Weights(), lambda w, _: 0 * w.sum(), *NOTHING), "the gradient is zero"),
         (lambda: probes.ratio(net().requires_grad_(True).apply(lambda m: m.zero_grad())), "call it after backward"),

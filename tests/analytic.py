@@ -36,9 +36,14 @@ def indefinite(w: Tensor, targets: Tensor) -> Tensor:
 NOTHING = (torch.zeros(1), torch.zeros(1))
 
 
-def regression(seed: int, samples: int, delta: Tensor, noise: float) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+DELTA = torch.tensor([0.6, -0.3, 0.0, 0.2, 0.5, -0.4], dtype=torch.float64)  # |δ|² = 0.9
+
+
+def regression(
+    seed: int, samples: int = 3000, delta: Tensor = DELTA, noise: float = 2.0
+) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
     """y = w*·x + noise, x standard normal, at w = w* + δ. For the loss ½(w·x − y)² the gradient of a sample is
-    (δ·x − e)x: G = δ, and Σ = (|δ|² + s²)·1 + δδᵀ."""
+    (δ·x − e)x: G = δ, and Σ = (|δ|² + s²)·1 + δδᵀ. With the defaults φ = (6 · 4.9 + 0.9) / 0.9 = 33.7."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(samples, len(delta), generator=generator, dtype=torch.float64)
     truth = torch.randn(len(delta), generator=generator, dtype=torch.float64)

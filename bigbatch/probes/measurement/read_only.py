@@ -1,9 +1,9 @@
-"""A model is looked at and left as it was: random numbers, buffers, gradients, modes, frozen tensors."""
+"""Leave a model as it was: random numbers, buffers, gradients, modes, frozen tensors."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-# None leaves each module in the mode it is in
+# None leaves each module in its present mode
 Mode = Literal["train", "eval"] | None
 
 
 @contextmanager
-def untouched(model: nn.Module, mode: Mode = None) -> Iterator[None]:
-    """Within it the model may be run in any way; afterwards everything but time is put back.
+def preserve_model(model: nn.Module, mode: Mode = None) -> Iterator[None]:
+    """Within it the model may be run in any way; afterwards all of its state and all random streams are restored.
 
-    Gradients are taken away meanwhile, so that a backward pass within cannot add to them.
+    Gradients are removed meanwhile, so that a backward pass within cannot add to them.
     """
     modes = [(module, module.training) for module in model.modules()]
     norms = [
@@ -35,7 +35,7 @@ def untouched(model: nn.Module, mode: Mode = None) -> Iterator[None]:
         if buffer is not None
     ]
     parameters = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
-    generators = _generators()
+    generators = _generator_states()
     for parameter, _, _ in parameters:
         parameter.grad = None
     if mode is not None:
@@ -48,37 +48,37 @@ def untouched(model: nn.Module, mode: Mode = None) -> Iterator[None]:
         for norm, momentum, tracked in norms:
             norm.momentum, norm.track_running_stats = momentum, tracked
         for module, name, buffer, before in buffers:
-            module._buffers[name] = buffer  # it may have been exchanged for another tensor
-            _put_back(buffer, before)
+            module._buffers[name] = buffer  # it may have been replaced by another tensor
+            _copy_back(buffer, before)
         for parameter, gradient, required in parameters:
             parameter.requires_grad_(required)
             parameter.grad = gradient
-        _restore(generators)
+        _restore_generators(generators)
 
 
 @contextmanager
-def moved(parameters: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Within it the parameters may be written to; afterwards they are the same to the bit. Gives where they began."""
-    origin = [parameter.detach().clone() for parameter in parameters]
+def preserve_tensors(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Within it the tensors may be written to; afterwards they are restored bit for bit. Yields copies of them."""
+    copies = [tensor.detach().clone() for tensor in tensors]
     try:
-        yield origin
+        yield copies
     finally:
-        for parameter, before in zip(parameters, origin, strict=True):
-            _put_back(parameter, before)
+        for tensor, before in zip(tensors, copies, strict=True):
+            _copy_back(tensor, before)
 
 
 @torch.no_grad()
-def _put_back(tensor: Tensor, before: Tensor) -> None:
+def _copy_back(tensor: Tensor, before: Tensor) -> None:
     tensor.copy_(before)
 
 
-def _generators() -> tuple[Any, ...]:
+def _generator_states() -> tuple[Any, ...]:
     on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     return torch.get_rng_state(), on_gpu, random.getstate(), np.random.get_state()
 
 
-def _restore(generators: tuple[Any, ...]) -> None:
-    on_cpu, on_gpu, python, numpy = generators
+def _restore_generators(states: tuple[Any, ...]) -> None:
+    on_cpu, on_gpu, python, numpy = states
     torch.set_rng_state(on_cpu)
     if on_gpu is not None:
         torch.cuda.set_rng_state_all(on_gpu)

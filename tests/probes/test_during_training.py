@@ -1,20 +1,19 @@
+"""Probes during training: rows of metrics, resume, micro-batches, text."""
+
 from __future__ import annotations
 
-import json
-import re
 import sys
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from small import final_weights, same_bits, small_run
 
+from bigbatch.advice.records import peaks
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
-from bigbatch.probes._commands import peaks, probe
-from bigbatch.probes.noise_scale import parts_of
+from bigbatch.probes.noise_scale import noise_and_signal
 from bigbatch.training.loop import train
 
 NET = {"name": "outside:Net", "dropout": 0.2}
@@ -33,7 +32,7 @@ def test_noise_and_signal_of_a_gaussian_gradient():
     for _ in range(2000):
         micro = mean + sigma / np.sqrt(size) * generator.standard_normal((pieces, 50))
         whole = micro.mean(axis=0)
-        found.append(parts_of((micro**2).sum(1).mean(), 1 / size, (whole**2).sum(), 1 / (pieces * size)))
+        found.append(noise_and_signal((micro**2).sum(1).mean(), 1 / size, (whole**2).sum(), 1 / (pieces * size)))
     noise, signal = np.mean(found, axis=0)
     assert noise == pytest.approx(sigma**2 * 50, rel=0.03)
     assert signal == pytest.approx(0.5, rel=0.1)
@@ -65,7 +64,7 @@ def test_micro_gradients_are_those_of_the_micro_batches(tmp_path):
 
 
 def test_one_micro_batch_has_no_noise_to_compare(tmp_path):
-    with pytest.raises(Problem, match="a batch of 256 is one of them here: use --set micro_batch=64"):
+    with pytest.raises(Problem, match="a batch of 256 is a single one here: use --set micro_batch=64"):
         train(small_run(micro_batch=256, probes=[NOISE]), runs_dir=tmp_path)
 
 
@@ -175,7 +174,7 @@ def test_a_gradient_that_is_not_finite_is_a_sentence_in_the_row_and_the_run_goes
         assert row[name] == {
             "problem": "the gradient is not finite: probe an earlier checkpoint, or train with a lower learning rate"
         }
-    assert "the loss is not finite beside this step" in row["stride"]["problem"]
+    assert "the loss is not finite next to this step" in row["stride"]["problem"]
 
 
 def test_text_is_probed_without_disturbing_the_state_it_carries(tmp_path):
@@ -201,50 +200,3 @@ def test_text_is_probed_without_disturbing_the_state_it_carries(tmp_path):
         weights.append(final_weights(folder))
     assert same_bits(*weights)
     assert len(rows_of(folder, "lipschitz")) == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"names": ["lipshitz"]}, "no probe called 'lipshitz'; did you mean 'lipschitz'?"),
-        ({"names": [""]}, "no probe was named: use --probe with some of curvature, gradient"),
-        ({"names": ["ratio"], "options": ["gradient.draws=2"]}, "add --probe gradient, or leave it out"),
-        ({"names": ["ratio"], "options": ["draws"]}, "write PROBE.NAME=VALUE"),
-        ({"names": ["gradient"], "options": ["gradient.batches=[32, 4096]"]}, "cannot draw a batch of 4096 from 1437"),
-        ({"names": ["gradient"], "options": ["gradient.layer=haed"]}, "did you mean 'head"),
-        (
-            {"names": ["landscape"], "options": ["landscape.progress=/nowhere/slice"]},
-            "/nowhere/slice.rank0 could not be written (No such file or directory): give another file",
-        ),
-        ({"names": ["ratio"], "out": Path("/nowhere/found.json")}, "found.json could not be written"),
-    ],
-)
-def test_bad_input_to_the_command_gets_one_sentence(arguments, sentence):
-    with pytest.raises(Problem, match=re.escape(sentence)):
-        probe("digits", settings=["model=mlp", "global_batch=64"], quiet=True, **arguments)
-
-
-def test_the_command_writes_json_and_refuses_settings_for_a_run(tmp_path, capsys):
-    out = tmp_path / "found.json"
-    found = probe("digits", names=["ratio,gradient"], settings=["model=mlp", "global_batch=64"], out=out)
-    assert json.loads(out.read_text()) == found
-    assert found["probes"]["gradient"]["layer"] == "layers.0.weight"
-    printed = capsys.readouterr().out
-    assert "gradient: by_batch" in printed
-    assert "1408" in printed
-    folder = trained(small_run(epochs=1), tmp_path)
-    with pytest.raises(Problem, match="leave --set out"):
-        probe(str(folder.path), settings=["epochs=1"])
-
-
-def test_a_landscape_of_a_recipe_goes_on_where_it_was_interrupted(tmp_path):
-    options = ["landscape.points=3", "landscape.samples=16", f"landscape.progress={tmp_path / 'slice'}"]
-    asked = {"names": ["landscape"], "settings": ["model=mlp"], "options": options, "quiet": True}
-    first = probe("digits", **asked)["probes"]["landscape"]
-    file = tmp_path / "slice.rank0"
-    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
-    again = probe("digits", **asked)["probes"]["landscape"]
-    assert (first["reused"], again["reused"]) == (0, 2)
-    assert first["losses"] == again["losses"]
-    with pytest.raises(Problem, match="leave 'progress' out of a training"):
-        train(small_run(probes=[{"name": "landscape", "progress": str(tmp_path / "slice")}]), runs_dir=tmp_path)

@@ -1,0 +1,1 @@
+"""What probes share: their contract, samples, the loss as a function of the weights, and leaving a model unchanged."""

@@ -1,0 +1,153 @@
+"""Samples to measure with, by index: tensors, any Dataset or iterable, or the training set of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from bigbatch.errors import Problem
+
+_MAX_SAMPLES_OF_ITERABLE = 16_384
+
+
+class IndexedSamples(Protocol):
+    """Samples 0..len-1, each always the same."""
+
+    def __len__(self) -> int: ...
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        """Inputs and targets of some samples."""
+
+
+class TensorSamples:
+    """Samples in memory."""
+
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return count_samples(self.inputs)
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        return select_samples(self.inputs, indices), select_samples(self.targets, indices)
+
+
+class _DatasetSamples:
+    """Samples of a map-style Dataset."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        from torch.utils.data import default_collate
+
+        inputs, targets = default_collate([self.dataset[index] for index in indices.tolist()])
+        return inputs, targets
+
+
+class SamplesOnDevice:
+    """The same samples on the model's device."""
+
+    def __init__(self, samples: IndexedSamples, device: torch.device) -> None:
+        self._samples, self._device = samples, device
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        inputs, targets = self._samples.fetch(indices)
+        return map_tensors(self._to_device, inputs), map_tensors(self._to_device, targets)
+
+    def _to_device(self, value: Any) -> Any:
+        return value.to(self._device) if isinstance(value, Tensor) else value
+
+
+def index_samples(data: Any) -> IndexedSamples:
+    """(inputs, targets), a map-style Dataset of such pairs, or an object that has `fetch` already."""
+    if hasattr(data, "fetch"):
+        return cast(IndexedSamples, data)
+    if isinstance(data, tuple) and len(data) == 2:
+        return TensorSamples(*data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Tensor):
+        return _DatasetSamples(data)
+    raise Problem(f"{type(data).__name__} cannot be probed with: give (inputs, targets), or a map-style Dataset")
+
+
+def read_samples(data: Any) -> tuple[IndexedSamples, list[str]]:
+    """Like `index_samples`, and for a DataLoader or another iterable the samples of its first batches, with a warning
+    if there were more."""
+    if hasattr(data, "__getitem__") or hasattr(data, "fetch") or not hasattr(data, "__iter__"):
+        return index_samples(data), []
+    batches: list[tuple[Any, Any]] = []
+    count = 0
+    warnings = []
+    for item in data:
+        if count >= _MAX_SAMPLES_OF_ITERABLE:
+            warnings = [f"only the first {count:,} samples of the {type(data).__name__} were read, and count as all"]
+            break
+        batches.append(_as_batch(item))
+        count += len(batches[-1][1])
+    if not batches:
+        raise Problem(f"{type(data).__name__} has no samples: give one that yields (inputs, targets)")
+    inputs, targets = (map_tensors(_concatenate, *part) for part in zip(*batches, strict=True))
+    return TensorSamples(inputs, targets), warnings
+
+
+def _as_batch(item: Any) -> tuple[Any, Any]:
+    """A pair of inputs and targets, a single sample as a batch of one."""
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise Problem(f"the data yields {type(item).__name__}: it must yield pairs of (inputs, targets)")
+    inputs, targets = item
+    if isinstance(targets, Tensor) and targets.dim() > 0:
+        return inputs, targets
+    return map_tensors(lambda value: torch.as_tensor(value)[None], inputs), torch.as_tensor(targets)[None]
+
+
+def _concatenate(*tensors: Tensor) -> Tensor:
+    return torch.cat(tensors)
+
+
+# -- inputs of any structure
+
+
+def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:
+    """Apply a function to the tensors of tuples, lists and dicts that have the same structure."""
+    if isinstance(first, dict):
+        return {key: map_tensors(function, *(value[key] for value in (first, *others))) for key in first}
+    if isinstance(first, tuple | list):
+        return type(first)(map_tensors(function, *parts) for parts in zip(first, *others, strict=True))
+    return function(first, *others)
+
+
+def list_tensors(*values: Any) -> list[Tensor]:
+    """All tensors of tuples, lists and dicts, level by level."""
+    tensors: list[Tensor] = []
+    queue: list[Any] = list(values)
+    while queue:
+        value = queue.pop(0)
+        if isinstance(value, Tensor):
+            tensors.append(value)
+        elif isinstance(value, tuple | list | dict):
+            queue += value.values() if isinstance(value, dict) else value
+    return tensors
+
+
+def select_samples(value: Any, part: slice | Tensor) -> Any:
+    """Some samples of a tensor, or of all tensors in a tuple, list or dict."""
+    return map_tensors(lambda tensor: tensor[part], value)
+
+
+def count_samples(inputs: Any) -> int:
+    """The number of samples; at least one."""
+    first = inputs
+    while isinstance(first, dict | tuple | list):
+        first = next(iter(first.values() if isinstance(first, dict) else first))
+    if len(first) == 0:
+        raise Problem("there are no samples to probe with: give at least one")
+    return len(first)
