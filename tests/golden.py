@@ -56,6 +56,7 @@ TRAININGS = {
         "global_batch=64",
         "micro_batch=24",
         "optimizer=lars",
+        "optimizer.trust_coefficient=0.02",
         "optimizer.weight_decay=1e-4",
     ),
     "lamb": (

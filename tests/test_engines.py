@@ -42,7 +42,9 @@ def furthest(a, b):
 def alone(tmp_path_factory):
     """Layer-wise learning rates need the norm of whole layers, wherever their parts are."""
     runs_dir = tmp_path_factory.mktemp("alone")
-    run = small_run(model=NET, dtype="float64", global_batch=300, optimizer={"name": "lars", "lr": 0.4})
+    run = small_run(
+        model=NET, dtype="float64", global_batch=300, optimizer={"name": "lars", "lr": 0.4, "trust_coefficient": 0.02}
+    )
     train(run, runs_dir=runs_dir)
     return run, final_weights(runs_dir / run.folder_name)
 

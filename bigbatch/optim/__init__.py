@@ -15,9 +15,10 @@ each step. An optimizer whose `needs_closure` is true takes `step(closure)`, wit
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from bigbatch.optim.median_curvature import MedianCurvature as MedianCurvature
     from bigbatch.optim.percent_delta import PercentDelta as PercentDelta
 
-_HOMES = {
+_MODULES = {
     "Curvature": "curvature",
     "LAMB": "lamb",
     "LARS": "lars",
@@ -39,16 +40,31 @@ _HOMES = {
 }
 
 
+class TorchConfig(parts.Config):
+    """The options that all of torch's optimizers have; weight decay is L2, added to the gradient."""
+
+    lr: float = Field(0.1, ge=0)
+    weight_decay: float = Field(0.0, ge=0)
+
+
+def build_torch_optimizer(
+    optimizer: type[Optimizer], config: TorchConfig, named_parameters: Sequence[tuple[str, Parameter]], **fixed: Any
+) -> Optimizer:
+    """Build one of torch's own optimizers; the config names its options as torch does."""
+    return optimizer(named_parameters, **config.model_dump(exclude={"name"}), **fixed)
+
+
 def build(config: parts.Config, named_parameters: Iterable[tuple[str, Parameter]]) -> Optimizer:
-    """The optimizer that a config names, over these parameters."""
-    return parts.find("optim", config.name).build(config, list(named_parameters))
+    """Build the optimizer that a config names, over these parameters."""
+    optimizer: Optimizer = parts.find("optim", config.name).build(config, list(named_parameters))
+    return optimizer
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"bigbatch.optim.{_HOMES[name]}"), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"bigbatch.optim.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_MODULES])

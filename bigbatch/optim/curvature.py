@@ -1,4 +1,4 @@
-"""CBLR: a lr for each weight from the radius of curvature of the loss (Gao & Zhong 2020, eqs. 9-11, 16-17)."""
+"""CBLR: a learning rate per weight from the loss's radius of curvature (Gao & Zhong 2020, eqs. 9-11, 16-17)."""
 
 from __future__ import annotations
 
@@ -7,29 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import Parameter
+from torch.optim.optimizer import ParamsT
 
 from bigbatch import layers, parts, rng
-from bigbatch.optim._layerwise import Group, Layer, LayerWise, direction, is_sharded, number, one_of
+from bigbatch.optim.layerwise.base import Group, LayersByGroup, LayerTensors, LayerWiseOptimizer
+from bigbatch.optim.layerwise.kernels import decayed_gradient
+from bigbatch.optim.layerwise.options import Momentum, check_options, config_from_constructor
+from bigbatch.optim.layerwise.shards import is_sharded
 
 Hessian = Literal["estimate", "hutchinson", "exact"]
-
-
-class Config(parts.Config):
-    lr: float = Field(0.03, ge=0)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0)
-    hessian: Hessian = "estimate"
-    samples: int = Field(1, ge=1)
-    max_radius: float | None = Field(None, gt=0)
-    seed: int = Field(0, ge=0)
-    exclude: layers.RuleName = "one_dimensional"
-
-
-def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> Curvature:
-    return Curvature(named_parameters, **config.model_dump(exclude={"name"}))
 
 
 def radius_from_weight(weight: Tensor, gradient: Tensor) -> Tensor:
@@ -44,7 +33,7 @@ def radius_from_hessian(gradient: Tensor, second_derivative: Tensor) -> Tensor:
     return torch.where(second_derivative == 0, 1.0, radius)
 
 
-class Curvature(LayerWise):
+class Curvature(LayerWiseOptimizer):
     """Curvature-based learning rate, eqs. 9-11: w ← w − lr·R·(g + βw), R the radius of curvature of each weight.
 
     `hessian` says where R comes from:
@@ -60,8 +49,8 @@ class Curvature(LayerWise):
       a pure function of (`seed`, step).
     - "exact": one Hessian-vector product for each weight; for small models.
 
-      Both differentiate twice, so the closure is to return the loss *without* calling backward(). The gradient is
-      taken there too; `.grad` is neither read nor written, so gradient clipping and DDP have no part in it.
+      Both differentiate twice, so the closure must return the loss *without* calling backward(). `.grad` is neither
+      read nor written, so gradient clipping and DDP have no effect.
 
           optimizer = Curvature(model.parameters(), lr=0.1, hessian="hutchinson")
           optimizer.step(lambda: loss(model(inputs), targets))
@@ -74,26 +63,24 @@ class Curvature(LayerWise):
 
     def __init__(
         self,
-        params: Any,
-        lr: float,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
+        params: ParamsT,
+        lr: NonNegativeFloat = 0.03,
+        momentum: Momentum = 0.0,
+        weight_decay: NonNegativeFloat = 0.0,
         maximize: bool = False,
         *,
         hessian: Hessian = "estimate",
-        samples: int = 1,
-        max_radius: float | None = None,
-        seed: int = 0,
+        samples: PositiveInt = 1,
+        max_radius: PositiveFloat | None = None,
+        seed: NonNegativeInt = 0,
         exclude: layers.Rule = "one_dimensional",
     ) -> None:
-        one_of("hessian", hessian, ("estimate", "hutchinson", "exact"))
-        # a closure serves all groups at once, so how it is differentiated is no option of a group
+        check_options(Curvature, {"hessian": hessian, "samples": samples, "seed": seed})
+        # one closure serves all groups, so these are not options of a group
         self.hessian = hessian
         self.samples = int(samples)
         self.seed = seed
         self.needs_closure = hessian != "estimate"
-        if samples < 1:
-            raise ValueError(f"samples must be at least 1, but is {samples!r}")
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -107,15 +94,12 @@ class Curvature(LayerWise):
         }
         super().__init__(params, defaults)
 
-    def _check(self, group: Group) -> None:
-        super()._check(group)
-        number("momentum", group["momentum"], below=1.0)
-        if group["max_radius"] is not None:
-            number("max_radius", group["max_radius"], above=0.0)
+    def _check_group(self, group: Group) -> None:
+        super()._check_group(group)
         if self.needs_closure and any(is_sharded(parameter) for parameter in group["params"]):
-            raise ValueError(f"hessian='{self.hessian}' does not take sharded parameters: use hessian='estimate'")
+            raise ValueError(f"hessian='{self.hessian}' does not support sharded parameters: use hessian='estimate'")
 
-    def _begin(self, group: Group, parameter: Tensor, state: dict[str, Any]) -> None:
+    def _init_state(self, group: Group, parameter: Tensor, state: dict[str, Any]) -> None:
         if group["momentum"]:
             state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
@@ -133,26 +117,28 @@ class Curvature(LayerWise):
             loss = closure()
             measured = self._differentiate(loss)
         for group, layer, second_derivative in measured:
-            self._move_layer(group, layer, second_derivative)
+            self._update_layer(group, layer, second_derivative)
         for group in self.param_groups:
             group["steps"] += 1
         return loss.detach()
 
-    def _move(self, gathered: list[tuple[Group, list[Layer]]]) -> None:
-        for group, group_layers in gathered:
+    def _update(self, collected: LayersByGroup) -> None:
+        for group, group_layers in collected:
             for layer in group_layers:
-                self._move_layer(group, layer, None)
+                self._update_layer(group, layer, None)
 
-    def _move_layer(self, group: Group, layer: Layer, second_derivative: Tensor | None) -> None:
-        step = direction(group, layer)
+    def _update_layer(self, group: Group, layer: LayerTensors, second_derivative: Tensor | None) -> None:
+        step = decayed_gradient(group, layer)
         if not layer.excluded:
-            step.mul_(self._radius(group, layer, step, second_derivative))
+            step.mul_(self._clamped_radius(group, layer, step, second_derivative))
         step.mul_(float(group["lr"]))
         if group["momentum"]:
             step = layer.buffer("momentum_buffer").mul_(group["momentum"]).add_(step)
         layer.parameter.sub_(step)
 
-    def _radius(self, group: Group, layer: Layer, gradient: Tensor, second_derivative: Tensor | None) -> Tensor:
+    def _clamped_radius(
+        self, group: Group, layer: LayerTensors, gradient: Tensor, second_derivative: Tensor | None
+    ) -> Tensor:
         limit = group["max_radius"]
         if second_derivative is None:
             return radius_from_weight(layer.parameter, gradient).clamp_(max=math.inf if limit is None else limit)
@@ -160,8 +146,8 @@ class Curvature(LayerWise):
         radius = radius_from_hessian(gradient, sign * second_derivative + group["weight_decay"])
         return radius.clamp_(max=1.0 if limit is None else limit)
 
-    def _differentiate(self, loss: Tensor) -> list[tuple[Group, Layer, Tensor | None]]:
-        """Each layer with its gradient and the diagonal of its Hessian, which excluded ones do not need."""
+    def _differentiate(self, loss: Tensor) -> list[tuple[Group, LayerTensors, Tensor | None]]:
+        """Return each layer with its gradient and its diagonal of the Hessian (None for excluded layers)."""
         if not isinstance(loss, Tensor) or not loss.requires_grad:
             raise ValueError("the closure must return the loss as a tensor with a graph: do not call backward() in it")
         entries = [
@@ -175,31 +161,31 @@ class Curvature(LayerWise):
         if not used:
             raise ValueError("Curvature.step() found no parameter that the loss depends on: check the closure")
         scaled = [(parameter, gradient) for _, parameter, excluded, gradient in used if not excluded]
-        diagonals = iter(self._diagonals(scaled))
+        diagonals = iter(self._hessian_diagonals(scaled))
         measured = []
         for group, parameter, excluded, gradient in used:
             state = self.state[parameter]
             if not state:
-                self._begin(group, parameter, state)
-            layer = Layer(parameter, gradient.detach(), state, excluded)
+                self._init_state(group, parameter, state)
+            layer = LayerTensors(parameter, gradient.detach(), state, excluded)
             measured.append((group, layer, None if excluded else next(diagonals)))
         return measured
 
-    def _diagonals(self, scaled: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    def _hessian_diagonals(self, scaled: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
         if self.hessian == "exact":
             return [exact_diagonal(parameter, gradient) for parameter, gradient in scaled]
         step = self.param_groups[0]["steps"]
         total = [torch.zeros_like(parameter) for parameter, _ in scaled]
         for sample in range(self.samples):
             key = int(rng.bits(self.seed, step, sample)[0] >> 1)
-            for diagonal, estimate in zip(total, hutchinson_diagonal(scaled, key), strict=True):
+            for diagonal, estimate in zip(total, hutchinson_diagonals(scaled, key), strict=True):
                 diagonal.add_(estimate, alpha=1.0 / self.samples)
         return total
 
 
-def hutchinson_diagonal(scaled: list[tuple[Tensor, Tensor]], key: int) -> list[Tensor]:
+def hutchinson_diagonals(scaled: list[tuple[Tensor, Tensor]], key: int) -> list[Tensor]:
     """z·Hz for one vector z of random signs over all parameters: the diagonal of H in the mean."""
-    # a generator of its own: the model's dropout must not feel that curvature was measured
+    # a separate generator: measuring the curvature must not change the model's dropout
     generator = torch.Generator().manual_seed(key)
     signs = [
         (torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1).to(parameter) for parameter, _ in scaled
@@ -227,3 +213,11 @@ def exact_diagonal(parameter: Tensor, gradient: Tensor) -> Tensor:
         (row,) = torch.autograd.grad(flat_gradient[index], parameter, retain_graph=True, materialize_grads=True)
         flat_diagonal[index] = row.reshape(-1)[index]
     return diagonal.detach()
+
+
+Config = config_from_constructor(Curvature)
+
+
+def build(config: parts.Config, named_parameters: Sequence[tuple[str, Parameter]]) -> Curvature:
+    """Build the optimizer of a run."""
+    return Curvature(named_parameters, **config.model_dump(exclude={"name"}))

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch.nn import Parameter
 
-from bigbatch.optim._torch import TorchConfig, make
+from bigbatch.optim import TorchConfig, build_torch_optimizer
 
 
 class Config(TorchConfig):
@@ -20,4 +20,4 @@ class Config(TorchConfig):
 
 
 def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> torch.optim.Optimizer:
-    return make(torch.optim.RMSprop, config, named_parameters)
+    return build_torch_optimizer(torch.optim.RMSprop, config, named_parameters)

@@ -119,7 +119,7 @@ def test_sparse_gradients_are_refused():
     table = nn.Embedding(4, 2, sparse=True)
     optimizer = LARS(table.parameters(), lr=0.1)
     table(torch.tensor([1])).sum().backward()
-    with pytest.raises(ValueError, match="LARS does not take sparse gradients"):
+    with pytest.raises(ValueError, match="LARS does not support sparse gradients"):
         optimizer.step()
 
 

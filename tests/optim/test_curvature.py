@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bigbatch.optim import Curvature
-from bigbatch.optim.curvature import exact_diagonal, hutchinson_diagonal
+from bigbatch.optim.curvature import exact_diagonal, hutchinson_diagonals
 
 MATRIX = torch.tensor([[4.0, 1.0], [1.0, -2.0]], dtype=torch.float64)
 
@@ -44,12 +44,12 @@ def test_hutchinson_is_the_diagonal_in_the_mean_and_exact_where_h_is_diagonal():
     weight = parameter(1.0, 1.0)
     (gradient,) = torch.autograd.grad(quadratic(weight), weight, create_graph=True)
     assert torch.equal(exact_diagonal(weight, gradient), torch.tensor([4.0, -2.0], dtype=torch.float64))
-    draws = torch.stack([hutchinson_diagonal([(weight, gradient)], key)[0] for key in range(400)])
+    draws = torch.stack([hutchinson_diagonals([(weight, gradient)], key)[0] for key in range(400)])
     # z·Hz = h ± 1, the off-diagonal: standard error 1/√400
     torch.testing.assert_close(draws.mean(0), torch.tensor([4.0, -2.0], dtype=torch.float64), atol=0.2, rtol=0)
     assert set(draws[:, 0].tolist()) == {3.0, 5.0}
     (gradient,) = torch.autograd.grad((weight**3).sum(), weight, create_graph=True)
-    assert hutchinson_diagonal([(weight, gradient)], 0)[0].tolist() == [6.0, 6.0]
+    assert hutchinson_diagonals([(weight, gradient)], 0)[0].tolist() == [6.0, 6.0]
 
 
 def test_hutchinson_is_a_function_of_seed_and_step_that_leaves_other_randomness_alone():
