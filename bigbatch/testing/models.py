@@ -1,0 +1,128 @@
+"""The contract of a model: `build(config, dataset) -> nn.Module` with `features(x)`."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bigbatch import models
+from bigbatch.datasets import Dataset, sha256
+from bigbatch.errors import Problem
+from bigbatch.testing.common import CheckedPart, raises
+
+_SAMPLES, _CLASSES = 4, 5
+
+
+@dataclass(frozen=True)
+class _FewSamples:
+    inputs: Tensor
+    targets: Tensor
+    lazy: bool = False
+    sequential: bool = False
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def labels(self) -> Tensor:
+        return self.targets
+
+    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
+        return self.inputs[indices], self.targets[indices]
+
+
+def check_forward_and_features(part: CheckedPart) -> None:
+    """`features` gives what the last linear layer sees."""
+    model, dataset = _build(part)
+    model.eval()
+    x, y = dataset.test.fetch(torch.arange(_SAMPLES))
+    logits = _logits(model, x)
+    assert logits.shape == (*y.shape, _CLASSES)
+    found = models.features(model, x)
+    assert found.ndim == 2
+    assert len(found) == _SAMPLES
+    last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    torch.testing.assert_close(last(found), logits[:, -1] if dataset.task == "language" else logits)
+
+
+def check_backward_reaches_every_parameter(part: CheckedPart) -> None:
+    model, dataset = _build(part)
+    _loss(model, dataset).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite"
+
+
+def check_the_seed_decides_every_weight(part: CheckedPart) -> None:
+    (first, dataset), (second, _) = _build(part), _build(part)
+    torch.manual_seed(1)
+    third = models.build(part.configure(), dataset).state_dict()
+    assert all(torch.equal(value, second.state_dict()[name]) for name, value in first.state_dict().items())
+    assert any(not torch.equal(value, third[name]) for name, value in first.state_dict().items())
+
+
+def check_precision(part: CheckedPart) -> None:
+    """float64, and bfloat16 autocast with finite losses and gradients."""
+    model, dataset = _build(part)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = _loss(model, dataset)
+    loss.backward()
+    assert bool(loss.isfinite())
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+    x, _ = dataset.train.fetch(torch.arange(_SAMPLES))
+    assert _logits(model.double(), x.double() if x.is_floating_point() else x).dtype == torch.float64
+
+
+def check_the_other_task_is_refused(part: CheckedPart) -> None:
+    _, dataset = _build(part)
+    other = _text(6) if dataset.task == "classify" else _images(3, 32, 32)
+    assert raises(Problem, lambda: models.build(part.configure(), other))
+
+
+def check_weights_survive_a_file(part: CheckedPart) -> None:
+    model, dataset = _build(part)
+    torch.manual_seed(1)
+    other = models.build(part.configure(), dataset)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save({"model": model.state_dict()}, Path(folder) / "weights.pt")
+        models.load_weights(other, Path(folder) / "weights.pt")
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def _images(*shape: int) -> Dataset:
+    inputs = torch.randn(_SAMPLES, *shape, generator=torch.Generator().manual_seed(0))
+    samples: Any = _FewSamples(inputs, torch.arange(_SAMPLES) % _CLASSES)
+    return Dataset(samples, samples, tuple("abcde"), shape, sha256(inputs))
+
+
+def _text(steps: int) -> Dataset:
+    words = torch.randint(_CLASSES, (_SAMPLES, steps + 1), generator=torch.Generator().manual_seed(0))
+    samples: Any = _FewSamples(words[:, :-1], words[:, 1:], sequential=True)
+    return Dataset(samples, samples, tuple("abcde"), (steps,), sha256(words), task="language")
+
+
+def _build(part: CheckedPart) -> tuple[nn.Module, Dataset]:
+    """The model for the smallest dataset that it does not refuse."""
+    refusals = []
+    for dataset in (_images(1, 8, 8), _images(3, 32, 32), _images(3, 224, 224), _text(6)):
+        torch.manual_seed(0)
+        try:
+            return models.build(part.configure(), dataset), dataset
+        except Problem as problem:
+            refusals.append(str(problem))
+    raise AssertionError(f"{part.name} refuses images of 8, 32 and 224 pixels and text: {refusals}")
+
+
+def _logits(model: nn.Module, x: Tensor) -> Tensor:
+    output = model(x)
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def _loss(model: nn.Module, dataset: Dataset) -> Tensor:
+    x, y = dataset.train.fetch(torch.arange(_SAMPLES))
+    return nn.functional.cross_entropy(_logits(model, x).float().flatten(0, -2), y.flatten())
