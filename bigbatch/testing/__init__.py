@@ -34,7 +34,13 @@ def check_part(kind: str, part: str | ModuleType, options: Mapping[str, Any] | N
     name = part if isinstance(part, str) else part.__name__
     checked = CheckedPart(kind, name, dict(options or {}))
     for check in find_checks(kind):
-        check(checked)
+        try:
+            check(checked)
+        except AssertionError as error:
+            broken = check.__name__.removeprefix("check_").replace("_", " ")
+            raise AssertionError(
+                f"{parts.KINDS[kind]} '{name}' breaks its contract: {broken} {error}".rstrip()
+            ) from error
 
 
 def find_checks(kind: str) -> list[Check]:

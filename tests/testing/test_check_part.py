@@ -68,11 +68,11 @@ def test_a_part_of_a_users_own_passes(monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "source", "message"),
     [
-        ("optim", SIGN.replace("weight_decay=config.weight_decay", ""), "0.125"),
+        ("optim", SIGN.replace("weight_decay=config.weight_decay", ""), "options reach the optimizer"),
         ("optim", SIGN.replace("Field(0.002, ge=0)", "0.002"), "is not refused"),
         ("optim", SIGN.replace("alpha=group", "alpha=-group"), "test accuracy"),
         ("optim", SIGN.replace('(Bernstein et al. 2018)."""', '(Bernstein et al. 2018)"""'), "not a sentence"),
-        ("selectors", DROPS_NAN, ""),
+        ("selectors", DROPS_NAN, "breaks its contract: nan is kept"),
         ("probes", MOVES_WEIGHTS, "changed the training"),
     ],
 )
