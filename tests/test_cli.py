@@ -43,7 +43,7 @@ def test_a_list_has_every_part_with_a_line(kind):
         ),
         (["train", "digits", "--ranks", "0"], "--ranks must be at least 1, got 0"),
         (["train", "nothing.json"], "nothing.json cannot be read as a run"),
-        (["resume", "nowhere"], "has no run.json, so it is no whole run"),
+        (["resume", "nowhere"], "has no run.json, so it is not a complete run"),
         (["list", "optimizers"], "no kind of part called 'optimizers'; did you mean 'optim'"),
     ],
 )

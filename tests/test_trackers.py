@@ -13,7 +13,7 @@ from small import bigbatch, final_weights, same_bits, small_run, write_run
 
 from bigbatch import trackers
 from bigbatch.artifacts.folder import Folder
-from bigbatch.artifacts.metrics import read_rows, scalars
+from bigbatch.artifacts.metrics import scalars
 from bigbatch.errors import Notice, Problem
 from bigbatch.trackers._follow import Following, follow
 from bigbatch.training.loop import train
@@ -47,23 +47,6 @@ def truth(folder: Path) -> dict[str, list[tuple[int, float]]]:
             if name != "step" and (not found[name] or found[name][-1][0] < row["step"]):  # a test repeats its step's
                 found[name].append((row["step"], pytest.approx(value, rel=1e-6)))  # events are float32
     return {TAGS.get(name, name): points for name, points in found.items()}
-
-
-def test_scalars_are_the_numbers_wherever_they_are_nested():
-    row = {"lr": 0.1, "kept": 3, "diverged": True, "train_loss": None, "text": "x", "inf": float("inf")}
-    assert scalars(row | {"probe": {"mean": 2, "layers": [1, 2], "deep": {"x": 1.5}}}) == {
-        "lr": 0.1,
-        "kept": 3.0,
-        "probe/mean": 2.0,
-        "probe/deep/x": 1.5,
-    }
-
-
-def test_the_rate_of_older_metrics_files_is_read_as_lr(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "rate": 0.1, "kept": 3}\n{"step": 2, "lr": 0.2}\n')
-    rows = list(read_rows(tmp_path / "metrics.jsonl"))
-    assert rows == [{"step": 1, "lr": 0.1, "kept": 3}, {"step": 2, "lr": 0.2}]
-    assert list(rows[0]) == ["step", "lr", "kept"]
 
 
 def test_tensorboard_reads_what_the_metrics_say_and_the_training_is_the_same_to_the_bit(tmp_path):

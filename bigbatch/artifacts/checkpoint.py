@@ -1,14 +1,13 @@
-"""All that an exact resume needs, written so that a kill at any moment leaves a complete checkpoint behind.
+"""Checkpoints for an exact resume, written atomically: a kill at any moment leaves a complete one behind.
 
 checkpoint/step-00000042/ holds model.safetensors, state.pt (optimizer, progress, hidden state) and manifest.json
-with the SHA-256 of both: torch loads a bit-flipped file without a word, so the manifest is verified first.
+with the SHA-256 of both. The hashes are verified first, because torch loads a file with a flipped bit silently.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import warnings
 from dataclasses import asdict, dataclass, fields
@@ -18,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Notice, Problem
 from bigbatch.position import Progress
 
-KEPT = 2  # the newest checkpoints that are not deleted
+KEPT = 2  # number of checkpoints per run; older ones are deleted
 _FILES = ("model.safetensors", "state.pt")
 
 
@@ -49,32 +49,23 @@ class TrainingState:
 
 
 def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[str, Any]) -> Path:
-    """Write under a temporary name, flush to disk, rename, drop all but the last two."""
+    """Write a checkpoint atomically and delete all but the newest two."""
     from safetensors import SafetensorError
     from safetensors.torch import save_model
 
     final = folder / f"step-{step:08d}"
-    temporary = folder / f".{final.name}.tmp"
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_model(model, str(temporary / "model.safetensors"))
-        torch.save(state, temporary / "state.pt")
-        manifest = {"run": run_hash, "step": step, "sha256": {name: _sha256(temporary / name) for name in _FILES}}
-        (temporary / "manifest.json").write_text(json.dumps(manifest, indent=2))
-        for path in (*temporary.iterdir(), temporary):
-            _flush(path)
-        if final.exists():  # the same step again, after a resume
-            shutil.rmtree(final)
-        temporary.rename(final)
-        _flush(folder)
+        with atomic.replace_folder(final) as temporary:
+            save_model(model, str(temporary / "model.safetensors"))
+            torch.save(state, temporary / "state.pt")
+            manifest = {"run": run_hash, "step": step, "sha256": {name: _sha256(temporary / name) for name in _FILES}}
+            (temporary / "manifest.json").write_text(json.dumps(manifest, indent=2))
     except (OSError, RuntimeError, SafetensorError) as error:  # how Python, torch and safetensors report a full disk
-        shutil.rmtree(temporary, ignore_errors=True)
         earlier = [path.name for path in _newest_first(folder)]
         raise Problem(
-            f"the checkpoint of step {step} could not be written ({_reason(error)}); "
-            f"{f'{earlier[0]} is untouched' if earlier else 'none was written before it'}: "
-            f"free space on the disk of {folder}, then 'bigbatch resume {folder.parent}'"
+            f"the checkpoint of step {step} could not be written ({_describe_error(error)}); "
+            f"{f'{earlier[0]} is untouched' if earlier else 'there is no earlier checkpoint'}: "
+            f"free disk space for {folder}, then 'bigbatch resume {folder.parent}'"
         ) from error
     for old in _newest_first(folder)[KEPT:]:
         shutil.rmtree(old)
@@ -82,29 +73,31 @@ def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[s
 
 
 def load(folder: Path, run_hash: str) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that is whole: its folder and state. None where there is none at all."""
-    candidates = _newest_first(folder)
-    faults: list[str] = []
-    for candidate in candidates:
-        fault = _fault(candidate)
-        if fault is None:
-            manifest = json.loads((candidate / "manifest.json").read_text())
-            if manifest["run"] != run_hash:
-                raise Problem(
-                    f"{candidate} belongs to another run ({manifest['run']}, not {run_hash}): "
-                    f"move it away, or resume the run that it came from"
-                )
-            if faults:
-                warnings.warn(Notice(f"{faults[0]}; going on from {candidate.name}"), stacklevel=2)
-            return candidate, torch.load(candidate / "state.pt", map_location="cpu", weights_only=True)
-        faults.append(fault)
-    if faults:
-        raise Problem(f"{faults[0]}, and no earlier one is whole: restore it from a copy, or start over with --fresh")
+    """Return the folder and the state of the newest undamaged checkpoint, or None if there is no checkpoint."""
+    damages: list[str] = []
+    for candidate in _newest_first(folder):
+        damage = _find_damage(candidate)
+        if damage is not None:
+            damages.append(damage)
+            continue
+        manifest = json.loads((candidate / "manifest.json").read_text())
+        if manifest["run"] != run_hash:
+            raise Problem(
+                f"{candidate} belongs to another run ({manifest['run']}, not {run_hash}): "
+                f"move it away, or resume the run that it came from"
+            )
+        if damages:
+            warnings.warn(Notice(f"{damages[0]}; continuing from {candidate.name}"), stacklevel=2)
+        return candidate, torch.load(candidate / "state.pt", map_location="cpu", weights_only=True)
+    if damages:
+        raise Problem(
+            f"{damages[0]}, and no earlier checkpoint is undamaged: restore it from a copy, or start over with --fresh"
+        )
     return None
 
 
 def load_model(checkpoint: Path, model: nn.Module) -> None:
-    """Put a checkpoint's weights and buffers into a model of the same shape."""
+    """Load a checkpoint's weights and buffers into a model of the same shape."""
     from safetensors.torch import load_model as load_safetensors
 
     load_safetensors(model, str(checkpoint / "model.safetensors"))
@@ -114,14 +107,15 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"), reverse=True)
 
 
-def _fault(checkpoint: Path) -> str | None:
+def _find_damage(checkpoint: Path) -> str | None:
+    """Return what is wrong with a checkpoint's files, or None if they match their hashes."""
     try:
         manifest = json.loads((checkpoint / "manifest.json").read_text())
         for name, expected in manifest["sha256"].items():
             if _sha256(checkpoint / name) != expected:
                 return f"{checkpoint / name} is damaged (its SHA-256 is not the one in manifest.json)"
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{checkpoint} is incomplete ({_reason(error)})"
+        return f"{checkpoint} is incomplete ({_describe_error(error)})"
     return None
 
 
@@ -130,17 +124,9 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if isinstance(error, RuntimeError):  # torch speaks of its own source files here
+    if isinstance(error, RuntimeError):  # torch names its own source files here
         return "torch could not write all of it"
     return str(error).splitlines()[0]

@@ -1,4 +1,4 @@
-"""What a run leaves behind: files in its own folder, and nothing anywhere else. metrics.jsonl is the truth."""
+"""The folder of one run: its description, status, metrics, summary and checkpoints. Nothing is written elsewhere."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from bigbatch.artifacts.metrics import read_rows
+from bigbatch.artifacts import atomic
+from bigbatch.artifacts.metrics import MetricsRow, read_rows
 from bigbatch.artifacts.summary import Summary
 from bigbatch.errors import Problem
 from bigbatch.run import Run, fingerprint
 
 Status = Literal["running", "stopped", "done", "diverged", "failed"]
 _FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint", "trackers")
-_MARKS = ("run.json", "status", "metrics.jsonl", "summary.json")  # any of them makes a folder a run's
+_MARKERS = ("run.json", "status", "metrics.jsonl", "summary.json")  # a folder with any of them is a run's
 
 
 class Folder:
@@ -28,14 +29,12 @@ class Folder:
         self.path = path
         self.checkpoints = path / "checkpoint"
 
-    # -- describing
-
     def exists(self) -> bool:
-        """Whether this is a run's folder, in whatever state."""
-        return any((self.path / mark).is_file() for mark in _MARKS)
+        """Whether this is a run's folder, in any state."""
+        return any((self.path / marker).is_file() for marker in _MARKERS)
 
     def create(self, run: Run) -> None:
-        """Make the folder and say what will be run, once. Later starts find it as it is."""
+        """Create the folder with run.json. An existing run.json is kept."""
         from bigbatch.artifacts import provenance
 
         self.path.mkdir(parents=True, exist_ok=True)
@@ -44,30 +43,30 @@ class Folder:
             self.write("run.json", json.dumps(about, indent=2))
 
     def run(self) -> Run:
+        """Return the run that run.json describes; refuse one that was changed."""
         about = self._read_json("run.json")
         if not isinstance(about.get("run"), dict):
-            raise Problem(f"{self.path / 'run.json'} describes no run: restore it from a copy")
+            raise Problem(f"{self.path / 'run.json'} does not describe a run: restore it from a copy")
         if fingerprint(about["run"]) != about.get("hash"):
             raise Problem(
-                f"{self.path / 'run.json'} was changed after the run had begun: put it back, "
-                f"or train it as a run of its own with 'bigbatch train {self.path / 'run.json'}'"
+                f"{self.path / 'run.json'} was changed after the run started: restore it, "
+                f"or train it as a new run with 'bigbatch train {self.path / 'run.json'}'"
             )
         return Run(**about["run"])
 
     @property
     def run_hash(self) -> str:
-        return self._read_json("run.json")["hash"]
+        return str(self._read_json("run.json")["hash"])
 
     def record_resolved(self, **facts: Any) -> None:
-        """Add to run.json what was found out at the start, like the micro-batch that timing chose."""
+        """Add to run.json what was determined at the start, such as the micro-batch that timing chose."""
         about = self._read_json("run.json")
         about["resolved"] = about.get("resolved", {}) | facts
         self.write("run.json", json.dumps(about, indent=2))
 
     def resolved(self) -> dict[str, Any]:
-        return self._read_json("run.json").get("resolved", {}) if (self.path / "run.json").exists() else {}
-
-    # -- status and summary
+        """Return what `record_resolved` stored."""
+        return dict(self._read_json("run.json").get("resolved", {})) if (self.path / "run.json").exists() else {}
 
     @property
     def status(self) -> Status | None:
@@ -83,77 +82,67 @@ class Folder:
         self.write("status", status + "\n")
 
     def summary(self) -> Summary:
+        """Return what summary.json holds."""
         return Summary.from_dict(self._read_json("summary.json"))
 
-    # -- metrics
-
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[MetricsRow]:
+        """Return all rows of metrics.jsonl."""
         return list(read_rows(self.path / "metrics.jsonl"))
 
-    def rewind(self, step: int) -> list[dict[str, Any]]:
-        """Drop the rows after a step (they will be made again) and give back the rest."""
+    def drop_metrics_after(self, step: int) -> list[MetricsRow]:
+        """Delete the rows after a step, which a resumed training writes again, and return the others."""
         rows = [row for row in self.metrics() if row["step"] <= step]
         self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         return rows
 
-    # -- files
-
     def write(self, name: str, text: str) -> None:
-        """Under a temporary name, then renamed: a reader sees the old text or the new one."""
-        temporary = self.path / f".{name}.tmp"
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(self.path / name)
-        except OSError as error:
-            raise Problem(
-                f"{self.path / name} could not be written ({error.strerror}): free space there, "
-                f"then 'bigbatch resume {self.path}'"
-            ) from error
+        """Write a file of the folder atomically."""
+        atomic.write_text(self.path / name, text, advice=f"free disk space there, then 'bigbatch resume {self.path}'")
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
             value = json.loads((self.path / name).read_text(encoding="utf-8"))
             if not isinstance(value, dict):
-                raise ValueError("it is no object")
-            return value
+                raise ValueError("it is not an object")
+            return dict(value)
         except FileNotFoundError as error:
             raise Problem(
-                f"{self.path} has no {name}, so it is no whole run: give a folder like runs/<name>-<hash>"
+                f"{self.path} has no {name}, so it is not a complete run: give a folder like runs/<name>-<hash>"
             ) from error
         except (OSError, ValueError) as error:
             raise Problem(f"{self.path / name} is not readable JSON ({error}): restore it from a copy") from error
 
     @contextmanager
     def move_aside(self) -> Iterator[None]:
-        """Start over, but give back what was here if that comes to a Problem before anything new was saved."""
+        """Move the run's files away for a fresh start. A Problem before the first checkpoint brings them back."""
         aside = self.path / ".before"
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        self._move(self.path, aside)
+        self._move_files(self.path, aside)
         try:
             yield
         except Problem:
             if not any(self.checkpoints.glob("step-*")):
                 for name in _FILES:
                     _remove(self.path / name)
-                self._move(aside, self.path)
+                self._move_files(aside, self.path)
             raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _move(self, source: Path, target: Path) -> None:
+    def _move_files(self, source: Path, target: Path) -> None:
         for name in _FILES:
             if (source / name).exists():
                 (source / name).rename(target / name)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Refuse a second process on this folder. The system drops the lock with its process, even on kill -9."""
+        """Refuse a second process on this folder. The system releases the lock with its process, even on kill -9."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("a+")
         except OSError as error:
-            raise Problem(f"{self.path} cannot be written to ({error.strerror}): choose another --runs-dir") from error
+            raise Problem(f"{self.path} is not writable ({error.strerror}): choose another --runs-dir") from error
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,7 +158,7 @@ class Folder:
             yield
 
     def lock_holder_pid(self) -> int | None:
-        """The process that holds the lock, if one does."""
+        """Return the id of the process that holds the lock, or None."""
         try:
             with (self.path / ".lock").open("r+") as lock:
                 try:

@@ -14,6 +14,8 @@ from bigbatch.errors import Problem
 
 _FLUSH_SECONDS = 1.0
 
+MetricsRow = dict[str, Any]  # numbers by name; what a probe measured is a dict of its own
+
 
 @dataclass(frozen=True)
 class StepMetrics:
@@ -40,55 +42,53 @@ class EvaluationMetrics:
     measures: dict[str, float]  # test_loss, test_accuracy ...
     seconds: float
 
-    def to_row(self) -> dict[str, Any]:
-        """As in metrics.jsonl, with the measures beside the other fields."""
+    def to_row(self) -> MetricsRow:
+        """Return the row of metrics.jsonl, with the measures beside the other fields."""
         before = {name: getattr(self, name) for name in ("epoch", "samples", "step", "epoch_train_loss")}
         return {**before, **self.measures, "seconds": self.seconds}
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """All rows. A kill may have cut the last line short; any other that cannot be read is somebody else's doing."""
+def read_rows(path: Path) -> Iterator[MetricsRow]:
+    """Yield all rows. A kill may truncate the last line, which is left out; any other invalid line is a Problem."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
             yield parse_row(line)
         except ValueError as error:
             if number < len(lines):
-                raise Problem(f"line {number} of {path} is not JSON ({error}): mend or remove it") from error
+                raise Problem(f"line {number} of {path} is not JSON ({error}): fix or remove it") from error
 
 
-def parse_row(line: str | bytes) -> dict[str, Any]:
+def parse_row(line: str | bytes) -> MetricsRow:
     """Parse one line of metrics.jsonl. The key `rate` of older files becomes `lr`."""
-    row: dict[str, Any] = json.loads(line)
-    if "rate" in row:
-        row = {"lr" if key == "rate" else key: value for key, value in row.items()}
-    return row
+    row: MetricsRow = json.loads(line)
+    return {"lr" if key == "rate" else key: value for key, value in row.items()} if "rate" in row else row
 
 
-def dump_json(value: dict[str, Any], **style: Any) -> str:
-    """JSON as the standard has it: what is not finite becomes null."""
+def dump_json(value: MetricsRow, indent: int | None = None) -> str:
+    """Return strict JSON: numbers that are not finite become null."""
     try:
-        return json.dumps(value, allow_nan=False, **style)
+        return json.dumps(value, allow_nan=False, indent=indent)
     except ValueError:
-        return json.dumps(_finite(value), **style)
+        return json.dumps(_replace_nonfinite(value), indent=indent)
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _replace_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_replace_nonfinite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class MetricsWriter:
-    """Appends rows; on disk at least every second and whenever asked."""
+    """Appends rows; flushes them at least every second."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1 << 16)
         self._flushed = time.monotonic()
 
-    def add(self, row: dict[str, Any]) -> None:
+    def add(self, row: MetricsRow) -> None:
         self._file.write(dump_json(row) + "\n")
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
             self.flush()
@@ -101,10 +101,10 @@ class MetricsWriter:
         self._file.close()
 
 
-def scalars(row: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """`{"lr": .1, "gradient": {"mean": 2, "layers": [...]}}` gives `lr` and `gradient/mean`.
+def scalars(row: MetricsRow, prefix: str = "") -> dict[str, float]:
+    """Flatten the finite numbers of a row: `{"gradient": {"mean": 2, "layers": [...]}}` gives `gradient/mean`.
 
-    Lists, texts, truth values and what is not finite are left out.
+    Lists, strings, booleans and numbers that are not finite are left out.
     """
     found: dict[str, float] = {}
     for key, value in row.items():

@@ -1,4 +1,4 @@
-"""Where a result comes from: code, packages, machine."""
+"""The provenance of a result: commit, package versions, hardware, command."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from importlib import metadata
 from typing import Any
 
 _PACKAGES = ("bigbatch", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
-_LONGEST_DIFF = 1_000_000  # characters: a diff with data files in it is no provenance
+_MAX_DIFF_CHARACTERS = 1_000_000  # a longer diff has data files in it
 
 
 def collect() -> dict[str, Any]:
-    """Commit and uncommitted changes of the folder at hand, package versions, hardware, command."""
+    """Return commit and uncommitted changes of the working directory, package versions, hardware, command."""
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "dirty_diff": (_git("diff", "HEAD") or "")[:_LONGEST_DIFF],
+        "dirty_diff": (_git("diff", "HEAD") or "")[:_MAX_DIFF_CHARACTERS],
         "packages": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "hardware": hardware(),
         "command": sys.argv,
@@ -25,6 +25,7 @@ def collect() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
+    """Return CPU, cores, torch's threads, memory, GPUs and operating system of this machine."""
     import torch
 
     return {
@@ -54,7 +55,7 @@ def _version(package: str) -> str | None:
 
 def _git(*arguments: str) -> str | None:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, errors="replace", timeout=20)
+        result = subprocess.run(["git", *arguments], capture_output=True, text=True, errors="replace", timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return result.stdout.strip() if result.returncode == 0 else None

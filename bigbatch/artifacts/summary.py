@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Summary(Mapping[str, Any]):
-    """What a training reached and what it took. Also a mapping: `summary["test_accuracy"]`."""
+    """Result and cost of a training. Also a mapping: `summary["test_accuracy"]`."""
 
     measures: Mapping[str, float]  # of the last evaluation: test_loss, test_accuracy or test_perplexity
     train_loss: float | None  # mean over the last epoch
@@ -35,12 +35,12 @@ class Summary(Mapping[str, Any]):
         return self.measures.get("test_perplexity")
 
     def to_dict(self) -> dict[str, Any]:
-        """As in summary.json."""
+        """Return the content of summary.json."""
         return {**self.measures, **{name: getattr(self, name) for name in _field_names()}}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Summary:
-        """From summary.json; a field that is missing there is None."""
+        """Build a summary from the content of summary.json; missing fields are None."""
         measures = {name: value for name, value in stored.items() if name.startswith("test_")}
         values: dict[str, Any] = {name: stored.get(name) for name in _field_names()}
         return cls(measures, **values)

@@ -170,7 +170,7 @@ def _restrict_features_to_split(config: parts.Config, dataset: Dataset) -> parts
     chosen = split.chosen.numpy()
     name = hash_json({"features": source.hash, "rows": hash_array(chosen)})[:32]
     target = cache.folder("split") / f"{name}.npy"
-    with atomic.file(target) as temporary:
+    with atomic.replace_file(target) as temporary:
         copy = cache.empty_npy(temporary, "float32", (len(chosen), rows.shape[1]))
         for begin in range(0, len(chosen), _ROWS_PER_COPY):
             copy[begin : begin + _ROWS_PER_COPY] = rows[chosen[begin : begin + _ROWS_PER_COPY]]

@@ -208,7 +208,7 @@ class Chart:
         stem = Path(path)
         targets = [stem.with_name(stem.name + ending) for ending in (".png", ".svg", ".csv")]
         for target in targets[:2]:
-            with atomic.file(target) as temporary:
+            with atomic.replace_file(target) as temporary:
                 self._write(temporary, target.suffix[1:])
         atomic.write_text(targets[2], self.csv())
         return targets

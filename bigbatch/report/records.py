@@ -94,9 +94,9 @@ def read(path: Path) -> Record:
     summary = _json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
     rows = _rows(path / "metrics.jsonl", troubles)
     if about and not isinstance(about.get("run"), dict):
-        troubles.append("run.json describes no run")
+        troubles.append("run.json does not describe a run")
     elif about and fingerprint(about["run"]) != about.get("hash"):
-        troubles.append("run.json was changed after the run had begun")
+        troubles.append("run.json was changed after the run started")
     try:
         state, note = _state(folder, summary)
     except Problem as problem:

@@ -250,7 +250,7 @@ class Training(AssembledRun):
         """Drop the rows after the checkpoint and return those of evaluations and probes, on every rank."""
         history: list[dict[str, Any]] = []
         if self.engine.rank == 0:
-            history = [row for row in self.folder.rewind(self.progress.step) if row.keys() - _STEP_KEYS]
+            history = [row for row in self.folder.drop_metrics_after(self.progress.step) if row.keys() - _STEP_KEYS]
         shared: list[dict[str, Any]] = self.engine.broadcast(history)
         return shared
 

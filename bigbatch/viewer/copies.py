@@ -46,7 +46,7 @@ def paths_of(dataset: Dataset | None) -> list[str] | None:
 def _npz(base: Path, rows: Callable[[], dict[str, NDArray[Any]]]) -> Path:
     target = base.with_name(f"{base.name}.npz")
     _refuse_existing(target)
-    with atomic.file(target) as temporary, temporary.open("wb") as file:
+    with atomic.replace_file(target) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **rows())
     return target
 

@@ -53,7 +53,7 @@ def _kept(document: Document) -> list[Path]:
 
 def _table(document: Document) -> list[Path]:
     target = _free_name(document, ".csv")
-    with atomic.file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+    with atomic.replace_file(target) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         columns = ["sample", "file", "class", "kept", "override", "eps_star", "prediction", "confidence", "loss"]
         writer.writerow(columns)

@@ -125,7 +125,7 @@ DAMAGE = {
         lambda folder: edit(folder, command=None),
         "",
     ),
-    "no fields": (lambda folder: edit(folder, run=[1]), "run.json describes no run"),
+    "no fields": (lambda folder: edit(folder, run=[1]), "run.json does not describe a run"),
     "dataset": (lambda folder: edit(folder, run={"dataset": "x"}), "run.json was changed"),
     "status folder": (lambda folder: to_folder(folder / "status"), "status cannot be read (Is a directory)"),
     "summary folder": (lambda folder: to_folder(folder / "summary.json"), "summary.json cannot be read"),

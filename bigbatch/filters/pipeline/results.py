@@ -156,7 +156,7 @@ def save(path: Path | str, result: Saved) -> Saved:
         "dataset_hash": np.array(result.dataset_hash),
         "manifest": np.array(text),
     }
-    with atomic.file(path) as temporary, temporary.open("wb") as file:
+    with atomic.replace_file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, allow_pickle=False, **content)
     atomic.write_text(path.with_suffix(".json"), text + "\n")
     return replace(result, path=path, manifest=manifest)

@@ -59,7 +59,7 @@ def asked(
         if number < 1:
             raise Problem(f"{name} {number} makes no sense: use 1 or more")
     if out is not None:
-        atomic.check_folder(out)
+        atomic.check_writable(out)
     places = tuple(machines.parsed(hosts))
     names = _engines(engines, by_default=BY_DEFAULT_ON_HOSTS if places else BY_DEFAULT)
     if places and "horovod" in names:

@@ -44,7 +44,7 @@ def trace(
         raise Problem(f"--steps {steps} makes no sense: use 1 to {MOST_STEPS}; a trace holds everything a step does")
     if not 1 <= rank_batch <= workload.MOST_RANK_BATCH:
         raise Problem(f"--batch {rank_batch} makes no sense: use a number of samples a rank from 1 on")
-    atomic.check_folder(out)
+    atomic.check_writable(out)
     sample_shape = workload.parse_sample_shape(sample)
     options = workload.group_settings(settings, names)
     if options["machine"]:

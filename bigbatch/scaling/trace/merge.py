@@ -76,7 +76,7 @@ def write(recordings: Sequence[Recorded], folder: Path) -> Path:
     import gzip
 
     path = folder / "trace.json.gz"
-    with atomic.file(path) as temporary:
+    with atomic.replace_file(path) as temporary:
         temporary.write_bytes(gzip.compress(text.encode(), mtime=0))
     return path
 

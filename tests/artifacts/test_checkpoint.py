@@ -48,7 +48,7 @@ def flip_a_bit(path):
 def test_a_flipped_bit_is_noticed_and_the_one_before_is_used(tmp_path, name):
     save(tmp_path, 1, value=1.0)
     flip_a_bit(save(tmp_path, 2, value=2.0) / name)
-    with pytest.warns(UserWarning, match=f"{name} is damaged.*going on from step-00000001"):
+    with pytest.warns(UserWarning, match=f"{name} is damaged.*continuing from step-00000001"):
         _, state = checkpoint.load(tmp_path, "aaaa")
     assert state["step"] == 1
 
@@ -58,7 +58,7 @@ def test_a_missing_or_truncated_file_is_noticed(tmp_path, name):
     (save(tmp_path, 1) / name).unlink()
     path = save(tmp_path, 2) / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(Problem, match="no earlier one is whole"):
+    with pytest.raises(Problem, match="no earlier checkpoint is undamaged"):
         checkpoint.load(tmp_path, "aaaa")
 
 
@@ -116,3 +116,22 @@ def test_a_disk_that_takes_no_more_leaves_the_earlier_checkpoint(tmp_path, where
     assert "step-00000001 is untouched" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     assert checkpoint.load(tmp_path, "aaaa") is not None
+
+
+def test_the_hidden_state_of_older_checkpoints_is_read():
+    """Version 0.1 called it `carried`."""
+    progress = {"epoch": 1, "offset": 64, "step": 3, "samples": 192}
+    state = {
+        "progress": progress,
+        "global_batch": 64,
+        "optimizer": {"state": {}},
+        "carried": [torch.ones(2)],
+        "epoch_loss_sum": 1.5,
+        "seconds": 2.0,
+        "seconds_in_steps": 1.0,
+    }
+    loaded = checkpoint.TrainingState.from_dict(state)
+    assert loaded.hidden_state is not None
+    assert torch.equal(loaded.hidden_state[0], torch.ones(2))
+    assert loaded.progress.step == 3
+    assert "hidden_state" in loaded.to_dict()

@@ -28,39 +28,14 @@ def test_run_json_says_where_a_result_comes_from(folder):
     assert {"commit", "dirty_diff", "command"} <= about.keys()
 
 
-def test_rows_come_back_and_a_line_cut_short_is_left_out(folder):
-    writer = MetricsWriter(folder.path / "metrics.jsonl")
-    for step in (1, 2, 3):
-        writer.add({"step": step, "train_loss": 0.1 * step})
-    writer.close()
-    with (folder.path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 4, "tra')
-    assert [row["step"] for row in folder.metrics()] == [1, 2, 3]
-
-
-def test_a_broken_line_in_the_middle_is_named_and_nothing_is_dropped(folder):
-    path = folder.path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(Problem, match=r"line 2 of .*metrics.jsonl is not JSON .*: mend or remove it"):
-        folder.rewind(3)
-    assert len(path.read_text().splitlines()) == 3
-
-
-def test_what_is_not_finite_is_null(folder):
-    writer = MetricsWriter(folder.path / "metrics.jsonl")
-    writer.add({"step": 1, "train_loss": float("nan"), "probe": {"values": [1.0, float("inf")]}})
-    writer.close()
-    assert folder.metrics() == [{"step": 1, "train_loss": None, "probe": {"values": [1.0, None]}}]
-
-
 def test_a_run_json_that_was_changed_is_refused(folder):
     path = folder.path / "run.json"
     path.write_text(path.read_text().replace('"lr": 0.1', '"lr": 0.5'))
-    with pytest.raises(Problem, match="was changed after the run had begun: put it back"):
+    with pytest.raises(Problem, match="was changed after the run started: restore it"):
         folder.run()
 
 
-def test_what_was_set_aside_comes_back_if_nothing_new_was_saved(folder):
+def test_files_moved_aside_come_back_if_no_checkpoint_was_saved(folder):
     folder.status = "done"
     (folder.checkpoints / "step-00000001").mkdir(parents=True)
     with pytest.raises(Problem), folder.move_aside():
@@ -76,25 +51,25 @@ def test_what_was_set_aside_comes_back_if_nothing_new_was_saved(folder):
     assert not (folder.path / ".before").exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
+def test_a_folder_that_is_not_writable_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(Problem, match=r"cannot be written to .*: choose another --runs-dir"),
+        pytest.raises(Problem, match=r"is not writable .*: choose another --runs-dir"),
         Folder(tmp_path / "file" / "run").lock(),
     ):
         pass
 
 
-def test_rewinding_drops_what_will_be_made_again(folder):
+def test_rows_after_a_step_are_dropped(folder):
     writer = MetricsWriter(folder.path / "metrics.jsonl")
     for step in (1, 2, 3):
         writer.add({"step": step})
     writer.close()
-    assert [row["step"] for row in folder.rewind(2)] == [1, 2]
+    assert [row["step"] for row in folder.drop_metrics_after(2)] == [1, 2]
     assert [row["step"] for row in folder.metrics()] == [1, 2]
 
 
-def test_a_second_process_is_refused_and_told_who_is_there(folder):
+def test_a_second_process_is_refused_with_the_id_of_the_first(folder):
     hold = (
         "import sys; from pathlib import Path; from bigbatch.artifacts.folder import Folder\n"
         "with Folder(Path(sys.argv[1])).lock(): print('held', flush=True); sys.stdin.read()"
@@ -112,9 +87,23 @@ def test_a_second_process_is_refused_and_told_who_is_there(folder):
     assert folder.lock_holder_pid() is None
 
 
-def test_a_folder_that_is_no_run_is_one_sentence(tmp_path):
-    with pytest.raises(Problem, match=r"has no run.json, so it is no whole run: give a folder like"):
+def test_a_folder_without_a_run_is_one_sentence(tmp_path):
+    with pytest.raises(Problem, match=r"has no run.json, so it is not a complete run: give a folder like"):
         Folder(tmp_path).run()
     (tmp_path / "run.json").write_text('{"run": {')
     with pytest.raises(Problem, match="not readable JSON"):
         Folder(tmp_path).run()
+
+
+def test_summary_json_is_read_with_missing_fields_as_none(folder):
+    folder.write("summary.json", '{"test_accuracy": 0.9, "test_loss": 0.3, "steps": 12, "ranks": 1}')
+    summary = folder.summary()
+    assert (summary.test_accuracy, summary["test_accuracy"], summary.steps, summary.seconds) == (0.9, 0.9, 12, None)
+
+
+def test_a_file_that_cannot_be_written_says_how_to_resume(folder):
+    (folder.path / "status").mkdir()
+    with pytest.raises(
+        Problem, match=r"status could not be written \(.*\): free .*, then 'bigbatch resume"
+    ):
+        folder.status = "done"
