@@ -62,7 +62,7 @@ class Following:
         for line in self.lines.new():
             row = parse_row(line)
             self.mirror = self.mirror or self._start()
-            step = row["step"]
+            step: int = row["step"]
             new = {
                 name: value
                 for name, value in scalars(row).items()
