@@ -1,4 +1,4 @@
-"""Accuracy beside the filter: what networks learned from it, from everything, and from as much chosen at random."""
+"""The accuracy of runs that were trained on the filter, on all samples, and on random controls."""
 
 from __future__ import annotations
 
@@ -7,157 +7,179 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bigbatch import batch_sizes, parts
 from bigbatch.datasets import sha256
 from bigbatch.errors import Problem
 from bigbatch.filters import load
-from bigbatch.viewer.document import Document
+from bigbatch.sweeps import confidence_interval
+from bigbatch.viewer.document import FilterDocument
 
-# the same training may differ in these
+# runs that differ only in these belong to one recipe
 _NOT_THE_RECIPE = ("name", "seed", "filter", "global_batch", "micro_batch", "engine", "probes")
 
-THIS = "this filter"
-Fields = dict[str, Any]
+THIS_FILTER = "this filter"
+Options = dict[str, Any]
 
 
-def series(document: Document, runs_dir: Path) -> list[dict[str, Any]]:
-    """A curve over global batches for the filter, and for each control of a recipe that was trained on the filter.
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """Mean and confidence interval over the runs at one global batch; diverged runs are counted apart."""
 
-    Only finished runs on this very dataset count; one that diverged has no accuracy and is counted beside.
-    """
-    curves: dict[str, dict[str, dict[Any, list[float | None]]]] = defaultdict(lambda: defaultdict(dict))
-    masks = _own_masks(document)
-    for run, batch, accuracy in _finished(runs_dir):
-        if run["dataset"] != document.manifest["dataset"]["config"]:
-            continue
-        name = _series_name(run.get("filter"), document, masks)
-        if name is not None:
-            curves[_recipe(run)][name].setdefault(batch, []).append(accuracy)
-    with_filter = {
-        recipe: by_name for recipe, by_name in sorted(curves.items()) if any(name.startswith(THIS) for name in by_name)
-    }
-    suffixes = _differences(list(with_filter))
-    return [
-        {"name": name + suffix, "points": _points(by_batch)}
-        for (_, by_name), suffix in zip(with_filter.items(), suffixes, strict=True)
-        for name, by_batch in sorted(by_name.items(), key=lambda item: (not item[0].startswith(THIS), item[0]))
-    ]
+    global_batch: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+    diverged: int
 
 
-def _own_masks(document: Document) -> dict[str, str]:
-    """What the source and its exports are called, by the hash of their masks."""
-    masks = {}
-    for path in sorted(document.export_folder.glob(f"{glob.escape(document.path.stem)}-*.npz")):
-        made = _made(path)
-        if made is not None and made.dataset_hash == document.saved.dataset_hash:
-            masks[made.mask_hash] = f"{THIS}, {path.stem}"
-    return masks | {sha256(document.saved.mask): THIS}
+@dataclass(frozen=True)
+class AccuracySeries:
+    """Accuracy against the global batch."""
+
+    name: str
+    points: list[AccuracyPoint]
 
 
-def _series_name(about: Fields | None, document: Document, masks: dict[str, str]) -> str | None:
-    """None for a filter that has nothing to do with this one."""
-    if about is None or about["name"] == "full":
-        return "full"
-    if about == document.manifest["filter"] and not document.manifest["overrides"]:
-        return THIS
-    if about["name"] == "kept":
-        return masks.get(about.get("mask_hash", "")) or _random(_maker(about))
-    return _random(about)
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run as its folder describes it; the accuracy is None where it diverged."""
+
+    options: Options
+    global_batch: int
+    accuracy: float | None
+
+    def recipe(self) -> str:
+        """Return all options that must be equal, as JSON. A batch that changes over time is one of them."""
+        fields = {key: value for key, value in self.options.items() if key not in _NOT_THE_RECIPE}
+        if isinstance(self.options["global_batch"], dict):
+            fields["global_batch"] = self.options["global_batch"]
+        return json.dumps(fields, sort_keys=True)
 
 
-def _random(about: Fields | None) -> str | None:
-    if about is None or about.get("name") != "random":
-        return None
-    size = f"like {Path(about['like']).name}" if about.get("like") else f"{100 * about['drop']:g} % dropped"
-    return f"random, {size}" + ("" if about.get("per_class", True) else ", over all classes")
-
-
-def _maker(about: Fields) -> Fields | None:
-    """The filter that made the file a run was trained on, if the file is still the same."""
-    made = _made(Path(about["path"]))
-    return made.by if made is not None and made.mask_hash == about.get("mask_hash") else None
-
-
-class Made(NamedTuple):
-    """Of a filter's result what it takes to tell whose it is."""
+@dataclass(frozen=True)
+class FilterFile:
+    """What identifies a filter's result."""
 
     mask_hash: str
     dataset_hash: str
-    by: Fields
+    filter_options: Options
 
 
-def _made(path: Path) -> Made | None:
-    """None for what is no filter's result."""
+def accuracy_series(document: FilterDocument, runs_dir: Path) -> list[AccuracySeries]:
+    """Return the series of the filter, and of each control of a recipe that was trained on the filter.
+
+    Only finished runs on the document's dataset count.
+    """
+    recipes: dict[str, dict[str, dict[int, list[float | None]]]] = defaultdict(lambda: defaultdict(dict))
+    names_by_mask = _names_by_mask(document)
+    for run in _finished_runs(runs_dir):
+        if run.options["dataset"] != document.manifest["dataset"]["config"]:
+            continue
+        name = _series_name(run.options.get("filter"), document, names_by_mask)
+        if name is not None:
+            recipes[run.recipe()][name].setdefault(run.global_batch, []).append(run.accuracy)
+    with_filter = {
+        recipe: series
+        for recipe, series in sorted(recipes.items())
+        if any(name.startswith(THIS_FILTER) for name in series)
+    }
+    return [
+        AccuracySeries(name + suffix, [_accuracy_point(*item) for item in sorted(by_batch.items())])
+        for series, suffix in zip(with_filter.values(), _recipe_suffixes(list(with_filter)), strict=True)
+        for name, by_batch in sorted(series.items(), key=lambda item: (not item[0].startswith(THIS_FILTER), item[0]))
+    ]
+
+
+def _names_by_mask(document: FilterDocument) -> dict[str, str]:
+    """Return the names of the source and of its exports by the hash of their masks."""
+    names = {}
+    for path in sorted(document.export_folder.glob(f"{glob.escape(document.path.stem)}-*.npz")):
+        file = _read_filter_file(path)
+        if file is not None and file.dataset_hash == document.saved.dataset_hash:
+            names[file.mask_hash] = f"{THIS_FILTER}, {path.stem}"
+    return names | {sha256(document.saved.mask): THIS_FILTER}
+
+
+def _series_name(options: Options | None, document: FilterDocument, names_by_mask: dict[str, str]) -> str | None:
+    """Return the name of a run's series by its filter; None for a filter without relation to the document."""
+    if options is None or options["name"] == "full":
+        return "full"
+    if options == document.manifest["filter"] and not document.manifest["overrides"]:
+        return THIS_FILTER
+    if options["name"] != "kept":
+        return _control_name(options)
+    mask_hash = options.get("mask_hash", "")
+    if mask_hash in names_by_mask:
+        return names_by_mask[mask_hash]
+    file = _read_filter_file(Path(options["path"]))
+    return _control_name(file.filter_options) if file is not None and file.mask_hash == mask_hash else None
+
+
+def _control_name(options: Options) -> str | None:
+    """Return the name of a random control; None for another filter."""
+    if options.get("name") != "random":
+        return None
+    size = f"like {Path(options['like']).name}" if options.get("like") else f"{100 * options['drop']:g} % dropped"
+    return f"random, {size}" + ("" if options.get("per_class", True) else ", over all classes")
+
+
+def _read_filter_file(path: Path) -> FilterFile | None:
+    """Return None for a file that is not a filter's result."""
     try:
-        return _read(path, path.stat().st_mtime_ns)
+        return _read_version(path, path.stat().st_mtime_ns)
     except (Problem, OSError):
         return None
 
 
 @lru_cache(maxsize=256)
-def _read(path: Path, modified_ns: int) -> Made:
-    """Once for each state of a file: many runs name the same."""
+def _read_version(path: Path, modified_ns: int) -> FilterFile:
+    """Read each version of a file once: many runs name the same file."""
     saved = load(path)
-    return Made(sha256(saved.mask), saved.dataset_hash, saved.manifest.get("filter", {}))
+    return FilterFile(sha256(saved.mask), saved.dataset_hash, saved.manifest.get("filter", {}))
 
 
-def _finished(runs_dir: Path) -> Iterator[tuple[Fields, int, float | None]]:
-    """Run, batch and test accuracy (None: diverged) of every folder below; what cannot be read is left out."""
-    for folder, inner, files in os.walk(runs_dir):
+def _finished_runs(runs_dir: Path) -> Iterator[FinishedRun]:
+    """Yield every finished run below a folder; runs that cannot be read are skipped."""
+    for folder, subfolders, files in os.walk(runs_dir):
         if "run.json" not in files:
-            inner.sort()
+            subfolders.sort()
             continue
-        inner.clear()
+        subfolders.clear()
         try:
-            run = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))["run"]
+            options = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))["run"]
             summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
             diverged = summary["diverged_at_step"] is not None
-            found = run, _batch(run), None if diverged else float(summary["test_accuracy"])
+            # a batch that changes over time counts as its largest
+            batch = batch_sizes.largest(parts.configure("batch_sizes", options["global_batch"]))
+            run = FinishedRun(options, batch, None if diverged else float(summary["test_accuracy"]))
         except (OSError, ValueError, KeyError, TypeError, Problem):
             continue
-        yield found
+        yield run
 
 
-def _recipe(run: Fields) -> str:
-    """All that has to be equal. A batch that changes over time is part of it, a constant one is the axis."""
-    fields = {key: value for key, value in run.items() if key not in _NOT_THE_RECIPE}
-    if isinstance(run["global_batch"], dict):
-        fields["global_batch"] = run["global_batch"]
-    return json.dumps(fields, sort_keys=True)
+def _accuracy_point(global_batch: int, accuracies: list[float | None]) -> AccuracyPoint:
+    values = [value for value in accuracies if value is not None]
+    mean, low, high = confidence_interval(values) if values else (None, None, None)
+    return AccuracyPoint(global_batch, mean, low, high, len(values), len(accuracies) - len(values))
 
 
-def _batch(run: Fields) -> int:
-    """A batch that changes over time counts by its largest."""
-    return batch_sizes.largest(parts.configure("batch_sizes", run["global_batch"]))
-
-
-def _points(by_batch: dict[int, list[float | None]]) -> list[dict[str, Any]]:
-    from bigbatch.sweeps import confidence_interval
-
-    points = []
-    for batch, accuracies in sorted(by_batch.items()):
-        values = [value for value in accuracies if value is not None]
-        mean, low, high = confidence_interval(values) if values else (None, None, None)
-        point = {"global_batch": batch, "mean": mean, "low": low, "high": high, "n": len(values)}
-        points.append(point | {"diverged": len(accuracies) - len(values)})
-    return points
-
-
-def _differences(recipes: list[str]) -> list[str]:
-    """` (lr=0.2)`: what tells recipes apart, where there are several."""
-    flat = [dict(_flattened(json.loads(recipe))) for recipe in recipes]
+def _recipe_suffixes(recipes: list[str]) -> list[str]:
+    """Return ` (optimizer.lr=0.2)` for each recipe: the options that differ between several recipes."""
+    flat = [dict(_flatten(json.loads(recipe))) for recipe in recipes]
     names = sorted({name for one in flat for name in one if any(other.get(name) != one[name] for other in flat)})
     texts = [", ".join(f"{name}={one[name]}" for name in names if name in one) for one in flat]
     return [f" ({text})" if text else "" for text in texts]
 
 
-def _flattened(fields: Fields, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in fields.items():
+def _flatten(options: Options, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in options.items():
         if isinstance(value, dict):
-            yield from _flattened(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

@@ -1,4 +1,4 @@
-"""Tabs that wait to be told that something changed, in whatever event loop they wait."""
+"""Notifies requests that wait for a change, in whatever event loop they wait."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import threading
 from collections.abc import Callable
 
 
-class Changes:
-    """`tell` may be called from any thread."""
+class ChangeNotifier:
+    """Requests wait for a change; `notify` may be called from any thread."""
 
     def __init__(self) -> None:
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._lock = threading.Lock()
         self._closed = False
 
-    async def wait(self, changed: Callable[[], bool], seconds: float) -> None:
-        """Until it changed, the time is over, or the server ends."""
+    async def wait_until(self, changed: Callable[[], bool], seconds: float) -> None:
+        """Wait until `changed()`, until the time is over, or until the server ends."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         event = asyncio.Event()
         with self._lock:
             self._waiting.add((loop, event))
         try:
-            # looked at after signing up: a change in between is not missed
+            # checked after the event is registered, so that no change in between is missed
             while not changed() and not self._closed:
                 event.clear()
                 async with asyncio.timeout_at(deadline):
@@ -34,7 +34,7 @@ class Changes:
             with self._lock:
                 self._waiting.discard((loop, event))
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         with self._lock:
             for loop, event in self._waiting:
                 if not loop.is_closed():
@@ -42,4 +42,4 @@ class Changes:
 
     def close(self) -> None:
         self._closed = True
-        self.tell()
+        self.notify()

@@ -1,66 +1,66 @@
-"""One filter under a person's eyes: its columns, the settings and overrides of now, and the log that keeps them."""
+"""One filter on the page: its columns, its present settings and overrides, and the log that keeps them."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bigbatch import filters, parts
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
-from bigbatch.viewer import chosen, decide
-from bigbatch.viewer.decide import Settings
-from bigbatch.viewer.history import KEEP, NONE, Action, Entry, History
-from bigbatch.viewer.log import Event, Log
-from bigbatch.viewer.pictures import Atlas, of_dataset
-from bigbatch.viewer.points import Points
-from bigbatch.viewer.refused import Refused
-from bigbatch.viewer.sources import NO_IMAGES, Opened
+from bigbatch.filters import jaccard
+from bigbatch.viewer.event_log import Event, EventLog
+from bigbatch.viewer.images import ThumbnailAtlas, find_images
+from bigbatch.viewer.overrides import KEEP, NO_OVERRIDE, Action, HistoryStep, Override, OverrideHistory
+from bigbatch.viewer.points import MapPoints
+from bigbatch.viewer.requests import RequestError, SampleNumbers, decode_samples, encode_samples
+from bigbatch.viewer.settings import FilterSettings
+from bigbatch.viewer.sources import NO_IMAGES, FilterSource
 
 _OPTIONAL_COLUMNS = {"prediction": "<i4", "confidence": "<f4", "loss": "<f4"}
 
 
 @dataclass(frozen=True)
-class Now:
-    """What a person has decided, at one moment."""
+class Snapshot:
+    """Settings and overrides at one moment."""
 
-    settings: Settings
-    overrides: NDArray[np.int8]
-    entries: list[Entry]
+    settings: FilterSettings
+    override_values: NDArray[np.int8]
+    overrides: list[Override]
 
 
-class Document:
-    """Changes are on disk before they are in memory; `revision` counts them."""
+class FilterDocument:
+    """A filter that is viewed and changed. Changes are on disk before they are in memory; `revision` counts them."""
 
-    def __init__(self, opened: Opened, out: Path | None = None) -> None:
-        self.saved, self.dataset = opened.saved, opened.dataset
-        self.notes = list(opened.notes)
-        self.manifest = opened.saved.manifest
-        self.path = opened.saved.path
+    def __init__(self, source: FilterSource, out: Path | None = None) -> None:
+        self.saved, self.dataset = source.saved, source.dataset
+        self.notes = list(source.notes)
+        self.manifest = source.saved.manifest
+        self.path = source.saved.path
         self.export_folder = out or self.path.parent / f"{self.path.stem}.exports"
-        self.exported: dict[str, Path] = {}
+        self.exported_files: dict[str, Path] = {}
         self.classes: list[str] = list(self.manifest["dataset"]["classes"])
         self.config = parts.configure("filters", self.manifest["filter"])
-        as_made = decide.of_config(self.config, self.classes)
-        self.points = Points(self.saved, self.classes, as_made.min_samples)
-        self.atlas = self._atlas()
+        settings = FilterSettings.from_options(self.config.model_dump(), self.classes)
+        self.points = MapPoints(self.saved, self.classes, settings.min_samples)
+        self.atlas = self._make_atlas()
         self._filter_hash = hash_json({"points": self.points.hash, "filter": self.manifest["filter"]})
-        self.settings = self._filled(as_made)
-        self.history = History(len(self), self.manifest["overrides"])
+        self.settings = self._decide_eps(settings)
+        self.history = OverrideHistory(len(self), self.manifest["overrides"])
         self.revision = 0
-        self._filter_in_log = ""
-        self._changing = threading.Lock()
-        self.log = Log(_log_path(self.path, out))
+        self._filter_hash_in_log = ""
+        self._lock = threading.Lock()
+        self.log = EventLog(_log_path(self.path, out))
         try:
-            self._replay()
+            self._replay_log()
         except BaseException:
             self.log.close()
             raise
@@ -68,105 +68,120 @@ class Document:
     def __len__(self) -> int:
         return len(self.points)
 
-    # -- what there is to see
+    # -- reading
 
     def columns(self) -> list[str]:
         optional = [name for name in _OPTIONAL_COLUMNS if name in self.saved.arrays]
         return ["position", "label", "eps_star", "considered", "override", *optional]
 
     def column(self, name: str, min_samples: int | None = None) -> NDArray[Any]:
-        """One row a sample, in the type that the page expects."""
+        """Return one row per sample, in the type that the page expects."""
         if name not in self.columns():
-            raise Refused(f"there is no column '{name}': there are {', '.join(self.columns())}", 404)
-        if name in _OPTIONAL_COLUMNS:
-            return self.saved.arrays[name].astype(_OPTIONAL_COLUMNS[name])
-        if name == "eps_star":
-            return self.points.eps_star(self.settings.min_samples if min_samples is None else min_samples)
-        if name == "override":
-            return self.now().overrides
-        if name == "position":
-            return self.points.positions
-        return self.points.labels.astype("<u2") if name == "label" else self.points.considered.astype("u1")
+            raise RequestError(f"there is no column '{name}': there are {', '.join(self.columns())}", 404)
+        match name:
+            case "position":
+                return self.points.positions
+            case "label":
+                return self.points.labels.astype("<u2")
+            case "eps_star":
+                return self.points.eps_star(self.settings.min_samples if min_samples is None else min_samples)
+            case "considered":
+                return self.points.considered.astype("u1")
+            case "override":
+                return self.snapshot().override_values
+        return self.saved.arrays[name].astype(_OPTIONAL_COLUMNS[name])
 
-    def now(self) -> Now:
-        """Settings and overrides that belong together, whatever is changed meanwhile."""
-        with self._changing:
-            return Now(self.settings, self.history.column.copy(), [replace(entry) for entry in self.history.entries])
+    def snapshot(self) -> Snapshot:
+        """Return settings and overrides that belong together, even while they are changed."""
+        with self._lock:
+            overrides = [replace(override) for override in self.history.entries]
+            return Snapshot(self.settings, self.history.values.copy(), overrides)
 
-    def mask(self, now: Now | None = None) -> NDArray[np.bool_]:
-        """Kept, by the settings and then by the overrides."""
-        now = now or self.now()
-        eps_star = self.points.eps_star(now.settings.min_samples)
-        verdict = filters.mask_at(eps_star, self.points.labels, now.settings.by_number())
-        return np.where(now.overrides == NONE, verdict, now.overrides == KEEP)
+    def kept_mask(self, snapshot: Snapshot | None = None) -> NDArray[np.bool_]:
+        """Return which samples are kept by the settings and then by the overrides."""
+        snapshot = snapshot or self.snapshot()
+        eps_star = self.points.eps_star(snapshot.settings.min_samples)
+        by_filter = filters.mask_at(eps_star, self.points.labels, snapshot.settings.eps_by_class())
+        values = snapshot.override_values
+        return np.where(values == NO_OVERRIDE, by_filter, values == KEEP)
 
-    def pictured(self) -> Atlas:
-        """The atlas, or why there is none."""
+    def overlap(self, other: FilterDocument) -> dict[str, float]:
+        """Return how far two filters agree: counts of samples, and Jaccard indices of the kept and the dropped."""
+        this, that = torch.from_numpy(self.kept_mask()), torch.from_numpy(other.kept_mask())
+        return {
+            "kept_by_both": int((this & that).sum()),
+            "kept_by_this": int((this & ~that).sum()),
+            "kept_by_other": int((~this & that).sum()),
+            "dropped_by_both": int((~this & ~that).sum()),
+            "jaccard_kept": jaccard(this, that),
+            "jaccard_dropped": jaccard(~this, ~that),
+        }
+
+    def require_atlas(self) -> ThumbnailAtlas:
+        """Return the atlas, or refuse with the reason why there is none."""
         if self.atlas is None:
-            raise Refused(next(note for note in self.notes if note.startswith(NO_IMAGES)), 404)
+            raise RequestError(next(note for note in self.notes if note.startswith(NO_IMAGES)), 404)
         return self.atlas
 
-    def _atlas(self) -> Atlas | None:
-        """None, and a note, where there are no images to see."""
+    def override_log(self) -> dict[str, object]:
+        """Return all overrides for the page, undone ones too."""
+        with self._lock:
+            return {
+                "revision": self.revision,
+                "entries": [override.summary() for override in self.history.entries],
+                "can_undo": self.history.can("undo"),
+                "can_redo": self.history.can("redo"),
+            }
+
+    def _make_atlas(self) -> ThumbnailAtlas | None:
+        """Return None, and add a note, where there are no images."""
         if self.dataset is None:
             return None
-        pictures = of_dataset(self.dataset)
-        if pictures is None:
+        images = find_images(self.dataset)
+        if images is None:
             self.notes.append(f"{NO_IMAGES} samples of this dataset have none.")
             return None
         try:
-            return Atlas(pictures, len(self))
+            return ThumbnailAtlas(images, len(self))
         except Problem as problem:
             self.notes.append(f"{NO_IMAGES} {problem}")
             return None
 
-    # -- what a person does
+    # -- changing
 
-    def override(self, action: Action, reason: str, fields: dict[str, Any]) -> tuple[Entry, int]:
-        samples = chosen.from_fields(fields, len(self))
-        with self._changing:
-            event = {"event": "override", "action": action, "reason": reason, **chosen.to_fields(samples, len(self))}
-            revision = self._record(event)
+    def override(self, action: Action, reason: str, samples: SampleNumbers) -> tuple[Override, int]:
+        """Keep, drop or reset samples; return the override and the new revision."""
+        fields = {"action": action, "reason": reason, **encode_samples(samples, len(self))}
+        with self._lock:
+            revision = self._record({"event": "override", **fields})
             return self.history.entries[-1], revision
 
-    def undo(self) -> int:
-        with self._changing:
-            self.history.undoable()
-            return self._record({"event": "undo"})
+    def step_history(self, step: HistoryStep) -> int:
+        """Undo the last override, or redo the one that was undone last; return the new revision."""
+        with self._lock:
+            self.history.check(step)
+            return self._record({"event": step})
 
-    def redo(self) -> int:
-        with self._changing:
-            self.history.redoable()
-            return self._record({"event": "redo"})
-
-    def set_settings(self, settings: Settings) -> int:
-        decide.check(settings, self.config, self.classes)
-        new = self._filled(settings)
-        with self._changing:
-            return self._record({"event": "settings", "settings": new.model_dump()})
-
-    def log_of_overrides(self) -> dict[str, Any]:
-        """For the page: all entries, the undone ones too."""
-        with self._changing:
-            return {
-                "revision": self.revision,
-                "entries": [entry.brief() for entry in self.history.entries],
-                "can_undo": _possible(self.history.undoable),
-                "can_redo": _possible(self.history.redoable),
-            }
+    def change_settings(self, settings: FilterSettings) -> int:
+        """Set the settings of the filter; return the new revision."""
+        settings.check(self.config, self.classes)
+        decided = self._decide_eps(settings)
+        with self._lock:
+            return self._record({"event": "settings", "settings": decided.model_dump()})
 
     def close(self) -> None:
         self.log.close()
 
-    def _filled(self, settings: Settings) -> Settings:
-        return decide.filled(settings, self.points.eps_star(settings.min_samples), self.points.labels, self.classes)
+    def _decide_eps(self, settings: FilterSettings) -> FilterSettings:
+        eps_star = self.points.eps_star(settings.min_samples)
+        return settings.with_decided_eps(eps_star, self.points.labels, len(self.classes))
 
     # -- the log
 
     def _record(self, event: Event) -> int:
-        if self._filter_in_log != self._filter_hash:
-            about = {"source": self.path.name, "dataset": self.saved.dataset_hash, "filter": self._filter_hash}
-            header = {"event": "opened", **about}
+        if self._filter_hash_in_log != self._filter_hash:
+            hashes = {"dataset": self.saved.dataset_hash, "filter": self._filter_hash}
+            header = {"event": "opened", "source": self.path.name, **hashes}
             self.log.append(header)
             self._apply(header)
         event = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
@@ -175,56 +190,47 @@ class Document:
         return self.revision
 
     def _apply(self, event: Event) -> None:
-        if event["event"] == "opened":
-            self._refuse_other_dataset(event["dataset"])
-            self._filter_in_log = event["filter"]
-            return
-        if event["event"] == "override":
-            samples = chosen.from_fields(event, len(self))
-            self.history.add(event["action"], event["reason"], samples, event["at"])
-        elif event["event"] == "undo":
-            self.history.undo()
-        elif event["event"] == "redo":
-            self.history.redo()
-        elif event["event"] == "settings":
-            if self._filter_in_log == self._filter_hash:  # an eps means nothing on another map
-                self.settings = Settings(**event["settings"])
-        else:
-            raise KeyError(event["event"])
+        match event["event"]:
+            case "opened":
+                self._check_dataset(event["dataset"])
+                self._filter_hash_in_log = event["filter"]
+                return
+            case "override":
+                samples = decode_samples(event.get("samples"), event.get("bits"), len(self))
+                self.history.add(event["action"], event["reason"], samples, event["at"])
+            case "undo" | "redo" as step:
+                self.history.apply(step)
+            case "settings":
+                if self._filter_hash_in_log == self._filter_hash:  # an eps of another map has no meaning here
+                    self.settings = FilterSettings(**event["settings"])
+            case unknown:
+                raise KeyError(unknown)
         self.revision += 1
 
-    def _replay(self) -> None:
+    def _replay_log(self) -> None:
         for number, event in enumerate(self.log.read(), start=1):
             try:
                 self._apply(event)
-            except (KeyError, TypeError, ValueError, Refused) as error:
+            except (KeyError, TypeError, ValueError, RequestError) as error:
                 raise Problem(
-                    f"line {number} of {self.log.path} makes no sense ({error!r}): mend or remove it"
+                    f"line {number} of {self.log.path} is not a valid event ({error!r}): fix or remove it"
                 ) from error
-        if self.revision and self._filter_in_log != self._filter_hash:
+        if self.revision and self._filter_hash_in_log != self._filter_hash:
             self.notes.append(
-                f"{self.path.name} was made again since {self.log.path.name} was written: "
-                "overrides hold, eps and the other settings are those of the new file."
+                f"{self.path.name} was made again after {self.log.path.name} was written: "
+                "overrides stay, eps and the other settings are those of the new file."
             )
 
-    def _refuse_other_dataset(self, dataset_hash: str) -> None:
+    def _check_dataset(self, dataset_hash: str) -> None:
         if dataset_hash != self.saved.dataset_hash:
             raise Problem(
                 f"{self.log.path} belongs to another dataset (hash {dataset_hash[:10]}, that of {self.path.name} is "
-                f"{self.saved.dataset_hash[:10]}): move it away, or bring the old file back"
+                f"{self.saved.dataset_hash[:10]}): move it away, or restore the old file"
             )
 
 
-def _possible(look: Callable[[], object]) -> bool:
-    try:
-        look()
-    except Refused:
-        return False
-    return True
-
-
 def _log_path(source: Path, out: Path | None) -> Path:
-    """Beside the source, so that it is found again; below --out only where that cannot be written to."""
+    """Return a path beside the source, or in `out` where the source's folder cannot be written to."""
     beside = source.with_name(f"{source.stem}.view.jsonl")
     if out is None or os.access(beside if beside.exists() else beside.parent, os.W_OK):
         return beside

@@ -1,4 +1,4 @@
-"""What `bigbatch view` is given: a filter's result, a folder of them, or a file of features."""
+"""What `bigbatch view` is given: a filter's result, a folder of results, or a file of features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,48 +16,48 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters import Kept, Saved, load
+from bigbatch.filters import Kept, Saved
 from bigbatch.filters.pipeline.rebuild import dataset_of
-from bigbatch.filters.pipeline.results import keep as filtered
+from bigbatch.filters.pipeline.results import keep as apply_filter
 from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, cached_eps_star
-from bigbatch.viewer import decide
+from bigbatch.viewer.settings import FilterSettings
 
-_MOST_DOCUMENTS = 2
-_MOST_CLASSES = 2**16
-_NEEDED = ("dataset", "filter", "info", "overrides", "working_folder", "working_folder_from_here")
-NO_IMAGES = "There are no images:"  # then why
+_MAX_SOURCES = 2
+_MAX_CLASSES = 2**16
+_MANIFEST_KEYS = ("dataset", "filter", "info", "overrides", "working_folder", "working_folder_from_here")
+NO_IMAGES = "There are no images:"  # followed by the reason
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A filter's result, read or made, and the data it is about."""
+class FilterSource:
+    """A filter's result, read from a file or made from features, and the dataset that it belongs to."""
 
     saved: Saved
     dataset: Dataset | None
     notes: tuple[str, ...] = ()
 
 
-def open_all(given: Sequence[Path | str], data_dir: Path | None) -> list[Opened]:
-    """One document or two; two have to be about one dataset."""
-    paths = [found for path in given for found in _files(Path(path))]
-    if not 1 <= len(paths) <= _MOST_DOCUMENTS:
+def open_sources(given: Sequence[Path | str], data_dir: Path | None) -> list[FilterSource]:
+    """Open one filter, or two filters of one dataset."""
+    paths = [_find_file(Path(path)) for path in given]
+    if not 1 <= len(paths) <= _MAX_SOURCES:
         raise Problem(f"one file is viewed or two are compared, got {len(paths)}: name one or two .npz")
     if len({path.resolve() for path in paths}) < len(paths):
         raise Problem(f"{paths[0]} is given twice: name two different files to compare")
-    opened = [_open(path, data_dir) for path in paths]
-    hashes = [one.saved.dataset_hash for one in opened]
+    sources = [_open_source(path, data_dir) for path in paths]
+    hashes = [source.saved.dataset_hash for source in sources]
     if len(set(hashes)) > 1:
         raise Problem(
-            f"{paths[0]} and {paths[1]} are of unlike datasets (hash {hashes[0][:10]} and {hashes[1][:10]}): "
+            f"{paths[0]} and {paths[1]} belong to different datasets (hash {hashes[0][:10]} and {hashes[1][:10]}): "
             "compare filters of one dataset"
         )
-    return opened
+    return sources
 
 
-def _files(path: Path) -> list[Path]:
-    """A file, or the newest result of a folder."""
+def _find_file(path: Path) -> Path:
+    """Return the file itself, or the newest result in a folder."""
     if path.is_file():
-        return [path]
+        return path
     if not path.is_dir():
         raise Problem(f"there is no {path}: give a kept.npz, its folder, or an .npz of features with labels")
     results = sorted(path.glob("*.npz"), key=lambda result: result.stat().st_mtime)
@@ -70,48 +69,45 @@ def _files(path: Path) -> list[Path]:
             Notice(f"{path} has {len(results)} results: {results[-1].name} is the newest; name {others} to see those"),
             stacklevel=2,
         )
-    return [results[-1]]
+    return results[-1]
 
 
-def _open(path: Path, data_dir: Path | None) -> Opened:
+def _open_source(path: Path, data_dir: Path | None) -> FilterSource:
     try:
         with zipfile.ZipFile(path) as archive:
             names = {name.removesuffix(".npy") for name in archive.namelist()}
     except (OSError, zipfile.BadZipFile) as error:
-        raise Problem(f"{path} cannot be read ({error}): it is no whole .npz; make it again") from error
-    opened = _of_filter(path, data_dir) if "mask" in names else _of_features(path, names)
-    if len(opened.saved.manifest["dataset"]["classes"]) > _MOST_CLASSES:
-        raise Problem(f"{path} has more than {_MOST_CLASSES} classes: the viewer cannot tell them apart")
-    return opened
+        raise Problem(f"{path} cannot be read ({error}): it is not a complete .npz; make it again") from error
+    source = _open_result(path, data_dir) if "mask" in names else _filter_features(path, names)
+    if len(source.saved.manifest["dataset"]["classes"]) > _MAX_CLASSES:
+        raise Problem(f"{path} has more than {_MAX_CLASSES} classes: view a dataset with fewer")
+    return source
 
 
-def _of_filter(path: Path, data_dir: Path | None) -> Opened:
-    saved = load(path)
-    about = saved.manifest.get("filter", {})
-    if "map" not in saved.arrays or "min_samples" not in about:
-        maker = f"filter '{about['name']}' makes no map" if about else "it has no manifest"
-        raise Problem(f"{path} cannot be viewed, as {maker}: view a result of the filter 'network'")
-    lacking = [key for key in _NEEDED if key not in saved.manifest]
-    if lacking:
-        raise Problem(f"the manifest of {path} has no '{lacking[0]}', as an early version left it: make it again")
+def _open_result(path: Path, data_dir: Path | None) -> FilterSource:
+    saved = filters.load(path)
+    options = saved.manifest.get("filter", {})
+    if "map" not in saved.arrays or "min_samples" not in options:
+        reason = f"filter '{options['name']}' makes no map" if options else "it has no manifest"
+        raise Problem(f"{path} cannot be viewed, as {reason}: view a result of the filter 'network'")
+    missing = [key for key in _MANIFEST_KEYS if key not in saved.manifest]
+    if missing:
+        raise Problem(f"the manifest of {path} has no '{missing[0]}' (it is of an early version): make it again")
     try:
         dataset = dataset_of(path, saved.manifest, data_dir)
     except Problem as problem:
-        return Opened(saved, None, (f"{NO_IMAGES} {problem}",))
+        return FilterSource(saved, None, (f"{NO_IMAGES} {problem}",))
     if dataset.hash != saved.dataset_hash:
-        return Opened(
-            saved,
-            None,
-            (
-                f"{NO_IMAGES} the dataset found here has another hash ({dataset.hash[:10]}) than the one that "
-                f"was filtered ({saved.dataset_hash[:10]}); point --data-dir to that one",
-            ),
+        note = (
+            f"{NO_IMAGES} the dataset found here has another hash ({dataset.hash[:10]}) than the one that was filtered "
+            f"({saved.dataset_hash[:10]}); point --data-dir to that one"
         )
-    return Opened(saved, dataset)
+        return FilterSource(saved, None, (note,))
+    return FilterSource(saved, dataset)
 
 
-def _of_features(path: Path, names: set[str]) -> Opened:
-    """Filtered with the default options, by the filter's own stations where no map is in the file."""
+def _filter_features(path: Path, names: set[str]) -> FilterSource:
+    """Filter features with the default options, on the map in the file or on one that the network filter makes."""
     if not names & {"features", "map"}:
         raise Problem(
             f"{path} holds {', '.join(sorted(names))}: give a filter's result (with 'mask'), "
@@ -119,24 +115,26 @@ def _of_features(path: Path, names: set[str]) -> Opened:
         )
     dataset_config = parts.configure("datasets", {"name": "arrays", "path": str(path)})
     dataset = datasets.load(dataset_config)
-    options: dict[str, Any] = {"name": "on_map" if "map" in names else "network", "network": str(path)}
-    options["min_samples"] = min(PAPER_MIN_SAMPLES, int(np.unique(dataset.train.labels, return_counts=True)[1].min()))
+    smallest_class = int(np.unique(dataset.train.labels, return_counts=True)[1].min())
+    name = "on_map" if "map" in names else "network"
+    options = {"name": name, "network": str(path), "min_samples": min(PAPER_MIN_SAMPLES, smallest_class)}
     config = parts.configure("filters", options)
     if "map" in names:
-        kept, made = _on_given_map(path, dataset, config), "the map is the one in the file"
+        kept, origin = _filter_on_map(path, dataset, config), "the map is the one in the file"
     else:
-        kept, made = filtered(dataset, config), "the map was made by the stations of the network filter"
+        kept, origin = apply_filter(dataset, config), "the map was made by the stages of the network filter"
     saved = replace(filters.result_of(kept, dataset, dataset_config, config), path=path)
-    return Opened(saved, dataset, (f"These are ready features: {made}.",))
+    return FilterSource(saved, dataset, (f"The file holds features: {origin}.",))
 
 
-def _on_given_map(path: Path, dataset: Dataset, config: Any) -> Kept:
-    """What `on_map.keep` gives but for clusters and knees: a million points need none before somebody asks."""
-    places = read_map(path, len(dataset.train))
+def _filter_on_map(path: Path, dataset: Dataset, config: parts.Config) -> Kept:
+    """Return the result of filter `on_map` without clusters and knees, which take long for a million points."""
+    options = config.model_dump()
+    positions = read_map(path, len(dataset.train))
     labels = dataset.train.labels.numpy()
-    eps_star = cached_eps_star(places, labels, config.min_samples)
-    settings = decide.filled(decide.of_config(config, dataset.classes), eps_star, labels, dataset.classes)
-    mask = torch.from_numpy(filters.mask_at(eps_star, labels, settings.by_number()))
-    places_hash = hash_array(places)
-    info = {"network": {"network": config.network, "hash": places_hash}, "map": {"reducer": "given"}}
-    return Kept(torch.from_numpy(eps_star), mask, info, {"map": places})
+    eps_star = cached_eps_star(positions, labels, options["min_samples"])
+    settings = FilterSettings.from_options(options, dataset.classes)
+    settings = settings.with_decided_eps(eps_star, labels, len(dataset.classes))
+    mask = torch.from_numpy(filters.mask_at(eps_star, labels, settings.eps_by_class()))
+    network = {"network": options["network"], "hash": hash_array(positions)}
+    return Kept(torch.from_numpy(eps_star), mask, {"network": network, "map": {"reducer": "given"}}, {"map": positions})

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from viewer_parts import make_kept
+from viewer.pages import make_kept
 
 
 @pytest.fixture(scope="session")

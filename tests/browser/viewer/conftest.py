@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from viewer_tab import Library, Tab, make_filter
+from browser.viewer.tab import Library, Tab, make_filter
 
-from bigbatch.viewer.server import Server
+from bigbatch.viewer.server import Server, ServerOptions
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +36,7 @@ def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
     def start(*paths: Path, runs_dir: Path | None = None) -> Server:
-        server = Server(paths, port=0, runs_dir=runs_dir or paths[0].parent / "runs")
+        server = Server(paths, ServerOptions(port=0, runs_dir=runs_dir or paths[0].parent / "runs"))
         server.start()
         servers.append(server)
         return server

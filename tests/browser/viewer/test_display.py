@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from viewer_tab import Library, Tab
+from browser.viewer.tab import Library, Tab
 
 from bigbatch import datasets, filters, parts
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
 from bigbatch.training.loop import train
-from bigbatch.viewer.app import STATIC
+from bigbatch.viewer.routes import STATIC
 from bigbatch.viewer.server import Server
 
 NOISE = (16, 18, 21)

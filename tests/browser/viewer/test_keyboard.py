@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from viewer_tab import Library, Tab
+from browser.viewer.tab import Library, Tab
 
 from bigbatch import filters
 

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_viewer_routes import page_mask
-from test_viewer_state import full_disk
-from viewer_parts import digits, make_kept, page_of
+from viewer.pages import digits, full_disk, make_kept, open_page, page_mask
 
 from bigbatch import datasets, filters, parts
 
@@ -35,7 +33,7 @@ def pictures(tmp_path):
 
 
 def test_overrides_and_settings_rebuild_bit_for_bit(kept):
-    with page_of(kept) as page:
+    with open_page(kept) as page:
         page.set(drop=0.3, min_samples=4)
         page.post("0/overrides", {"action": "keep", "reason": "fine", "samples": list(range(0, 300, 2))})
         page.post("0/overrides", {"action": "drop", "samples": list(range(200, 260))})
@@ -54,12 +52,12 @@ def test_overrides_and_settings_rebuild_bit_for_bit(kept):
     assert torch.equal(filters.rebuild(result).mask, saved.mask)
     assert [entry["reason"] for entry in saved.manifest["overrides"]] == ["fine", "", "", ""]
     assert [entry.get("undone", False) for entry in saved.manifest["overrides"]] == [False, False, False, True]
-    with page_of(result) as page:  # an export is a filter like any other
+    with open_page(result) as page:  # an export is a filter like any other
         assert np.array_equal(page_mask(page), shown_mask)
 
 
 def test_a_class_is_not_exported_away(kept):
-    with page_of(kept) as page:
+    with open_page(kept) as page:
         zeros = np.flatnonzero(page.column("label", "<u2") == 0)
         page.post("0/overrides", {"action": "drop", "samples": zeros.tolist()})
         answer = page.post("0/export", {"kind": "kept"})
@@ -69,7 +67,7 @@ def test_a_class_is_not_exported_away(kept):
 
 
 def test_the_table_has_a_row_a_sample(kept):
-    with page_of(kept) as page:
+    with open_page(kept) as page:
         page.post("0/overrides", {"action": "keep", "samples": [3]})
         page.post("0/overrides", {"action": "drop", "samples": [4]})
         mask = page_mask(page)
@@ -88,12 +86,12 @@ def test_the_table_has_a_row_a_sample(kept):
 
 
 def test_a_copy_of_images_in_memory_is_one_file(kept):
-    with page_of(kept) as page:
+    with open_page(kept) as page:
         mask = page_mask(page)
         (path,) = page.exported("copy")
         again = page.post("0/export", {"kind": "copy"})
         assert again.status_code == 422
-        assert "is there already" in again.json()["problem"]
+        assert "exists already" in again.json()["problem"]
     with np.load(path) as copy:
         assert np.array_equal(copy["images"][..., 0], digits().train.images[:, 0].numpy()[mask])
         assert np.array_equal(copy["labels"], digits().train.labels.numpy()[mask])
@@ -101,7 +99,7 @@ def test_a_copy_of_images_in_memory_is_one_file(kept):
 
 
 def test_a_full_disk_leaves_no_half_export(kept):
-    with page_of(kept) as page:
+    with open_page(kept) as page:
         page.post("0/overrides", {"action": "drop", "samples": [1]})
         for kind in ("kept", "csv", "copy"):
             with full_disk(kept.with_suffix(".json"), 0):
@@ -113,7 +111,7 @@ def test_a_full_disk_leaves_no_half_export(kept):
 
 def test_out_is_where_exports_go_and_the_log_stays_with_its_file(kept, tmp_path):
     out = tmp_path / "elsewhere"
-    with page_of(kept, out=out) as page:
+    with open_page(kept, out=out) as page:
         page.post("0/overrides", {"action": "drop", "samples": [1]})
         assert [path.parent for path in page.exported("kept")] == [out, out]
     assert kept.with_name("kept.view.jsonl").exists()
@@ -122,7 +120,7 @@ def test_out_is_where_exports_go_and_the_log_stays_with_its_file(kept, tmp_path)
 
 def test_pictures_in_files_are_seen_named_and_copied(pictures, tmp_path):
     dataset = datasets.load(parts.configure("datasets", filters.load(pictures).manifest["dataset"]["config"]))
-    with page_of(pictures) as page:
+    with open_page(pictures) as page:
         about = page.about()
         assert about["files"] is True
         assert about["images"] == {
@@ -153,12 +151,12 @@ def test_a_broken_picture_is_named_and_spares_the_others(pictures, tmp_path):
     broken = tmp_path / "set" / "train" / "class 0" / "06.png"
     content = broken.read_bytes()
     broken.write_bytes(content[:60] + bytes(len(content) - 60))  # of the same size: the dataset is still the same
-    with page_of(pictures) as page:
+    with open_page(pictures) as page:
         paths = datasets.load(parts.configure("datasets", filters.load(pictures).manifest["dataset"]["config"])).train
         sample = paths.paths.index(str(broken))
         answer = page.get(f"0/image/{sample}")
         assert answer.status_code == 422
-        assert "06.png is not a whole image" in answer.json()["problem"]
+        assert "06.png is not a complete image" in answer.json()["problem"]
         sheet = np.asarray(Image.open(io.BytesIO(page.get("0/atlas/0").content)))
         assert (sheet[64 * (sample // 16) + 30, 64 * (sample % 16) + 30] == 128).all()
         assert page.get(f"0/image/{sample + 1}").status_code == 200
@@ -166,7 +164,7 @@ def test_a_broken_picture_is_named_and_spares_the_others(pictures, tmp_path):
 
 def test_without_its_dataset_the_page_says_why_there_are_no_images(pictures, tmp_path):
     (tmp_path / "set").rename(tmp_path / "moved")
-    with page_of(pictures) as page:
+    with open_page(pictures) as page:
         about = page.about()
         assert about["images"] is None
         assert any("There are no images: there is no folder" in note for note in about["notes"])
@@ -178,7 +176,7 @@ def test_without_its_dataset_the_page_says_why_there_are_no_images(pictures, tmp
         assert page.post("0/export", {"kind": "copy"}).status_code == 422
     (tmp_path / "moved").rename(tmp_path / "set")
     (tmp_path / "set" / "train" / "class 0" / "00.png").unlink()
-    with page_of(pictures) as page:
+    with open_page(pictures) as page:
         assert any("another hash" in note for note in page.about()["notes"])
 
 
@@ -186,11 +184,11 @@ def own_kept(tmp_path, kind):
     features = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
     np.save(tmp_path / "features.npy", features)
     options = {"drop": 0.25, "dataset.kind": kind}
-    return make_kept(tmp_path / "kept.npz", "viewer_parts:own_dataset", str(tmp_path / "features.npy"), **options)
+    return make_kept(tmp_path / "kept.npz", "viewer.pages:own_dataset", str(tmp_path / "features.npy"), **options)
 
 
 def test_pictures_without_files_are_copied_as_numbered_files(tmp_path):
-    with page_of(own_kept(tmp_path, "drawn")) as page:
+    with open_page(own_kept(tmp_path, "drawn")) as page:
         assert np.asarray(Image.open(io.BytesIO(page.get("0/image/31").content))).max() == 31
         mask = page_mask(page)
         (copy,) = page.exported("copy")
@@ -200,11 +198,11 @@ def test_pictures_without_files_are_copied_as_numbered_files(tmp_path):
 
 
 def test_samples_of_ones_own_are_shown_as_they_are_fetched(tmp_path):
-    with page_of(own_kept(tmp_path, "numbers")) as page:
+    with open_page(own_kept(tmp_path, "numbers")) as page:
         shown_pixels = np.asarray(Image.open(io.BytesIO(page.get("0/image/3").content)))
         assert np.array_equal(
             shown_pixels, (np.linspace(0, 1, 12, dtype=np.float32) * 255).astype(np.uint8).reshape(3, 4)
         )
         answer = page.post("0/export", {"kind": "copy"})
         assert answer.status_code == 422
-        assert "nothing to copy" in answer.json()["problem"]
+        assert "cannot be copied" in answer.json()["problem"]

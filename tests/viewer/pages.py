@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ from torch import Tensor, nn
 from bigbatch import datasets, parts
 from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.datasets.reading.lazy_images import Decoding, LazyImages
-from bigbatch.viewer import app, server
-from bigbatch.viewer.changes import Changes
-from bigbatch.viewer.guard import Keys
+from bigbatch.viewer import routes, server
+from bigbatch.viewer.changes import ChangeNotifier
+from bigbatch.viewer.guard import SessionKeys
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of a successor to httpx
@@ -75,7 +76,7 @@ class Numbers:
 
 
 def own_dataset(kind: str) -> datasets.Dataset:
-    """A user's dataset, as `viewer_parts:own_dataset`."""
+    """A user's dataset, as `viewer.pages:own_dataset`."""
     labels = torch.arange(40) % 2
     decoding = Decoding(8, 8, "none", False, (0.0,) * 3, (1.0,) * 3)
     samples = Drawn(labels, decoding, 0) if kind == "drawn" else Numbers(labels)
@@ -83,7 +84,7 @@ def own_dataset(kind: str) -> datasets.Dataset:
     return datasets.Dataset(samples, samples, ("even/", ".."), shape, kind)
 
 
-def make_kept(out: Path, dataset: str = "digits", network: str = "viewer_parts:Net", **options: Any) -> Path:
+def make_kept(out: Path, dataset: str = "digits", network: str = "viewer.pages:Net", **options: Any) -> Path:
     """By the real filter."""
     settings = [f"{name}={value}" for name, value in (FLAT | options).items()]
     filter_dataset(FilterRequest(dataset, out=out, network=network, settings=settings, quiet=True))
@@ -121,14 +122,14 @@ class Page:
         return [Path(answer.json()["folder"]) / name for name in answer.json()["files"]]
 
 
-class Shown:
+class OpenedDocuments:
     """The app without a port: documents, the keys to it, and pages that have signed in."""
 
     def __init__(self, paths: list[Path], runs_dir: Path = Path("nowhere"), out: Path | None = None) -> None:
-        self.documents = server._documents(paths, None, out)
-        self.keys = Keys()
-        viewer = app.Viewer(self.documents, self.keys, Changes(), runs_dir, "bigbatch view")
-        self.app = app.build(viewer, "127.0.0.1")
+        self.documents = server.open_documents(paths, None, out)
+        self.keys = SessionKeys()
+        viewer = routes.ViewerRoutes(self.documents, self.keys, ChangeNotifier(), runs_dir, "bigbatch view")
+        self.app = routes.build_app(viewer, "127.0.0.1")
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[TestClient]:
@@ -147,8 +148,8 @@ class Shown:
 
 
 @contextmanager
-def shown(*paths: Path, **options: Any) -> Iterator[Shown]:
-    opened = Shown(list(paths), **options)
+def open_documents(*paths: Path, **options: Any) -> Iterator[OpenedDocuments]:
+    opened = OpenedDocuments(list(paths), **options)
     try:
         yield opened
     finally:
@@ -156,6 +157,27 @@ def shown(*paths: Path, **options: Any) -> Iterator[Shown]:
 
 
 @contextmanager
-def page_of(*paths: Path, **options: Any) -> Iterator[Page]:
-    with shown(*paths, **options) as opened, opened.page() as page:
+def open_page(*paths: Path, **options: Any) -> Iterator[Page]:
+    with open_documents(*paths, **options) as opened, opened.page() as page:
         yield page
+
+
+@contextmanager
+def full_disk(path: Path, room_bytes: int) -> Iterator[None]:
+    """No file of this process may grow beyond the size of this one and a little."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + room_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def page_mask(page: Page) -> np.ndarray[Any, Any]:
+    """What the page shows: by the rule of the contract, from columns alone."""
+    settings = page.about()["settings"]
+    eps = np.array(settings["eps"], float)
+    eps_star = page.column("eps_star", "<f8", f"?min_samples={settings['min_samples']}")
+    dropped = (eps[page.column("label", "<u2")] < eps_star) | (page.column("considered", "u1") == 0)
+    override = page.column("override", "i1")
+    return np.where(override == -1, ~dropped, override == 1)

@@ -14,12 +14,12 @@ from contextlib import suppress
 import httpx
 import numpy as np
 import pytest
-from viewer_parts import Page
+from viewer.pages import Page
 
 import bigbatch
 from bigbatch import cli, filters
 from bigbatch.errors import Notice, Problem
-from bigbatch.viewer.server import Server
+from bigbatch.viewer.server import Server, ServerOptions
 
 
 class Process:
@@ -49,7 +49,7 @@ class Process:
 def wait_for_changes(page):
     """As a tab does; the server may be gone before it has asked."""
     with suppress(httpx.HTTPError):
-        page.get("0/changes?since=99")
+        page.get("changes?since=99")
 
 
 @pytest.fixture
@@ -115,17 +115,17 @@ def test_a_port_in_use_gives_way_to_another(kept):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.warns(Notice, match=rf"port {port} is in use: took \d+ instead"):
-            server = Server([kept], port=port)
+            server = Server([kept], ServerOptions(port=port))
         server.stop()
     with pytest.raises(Problem, match="cannot be listened on"):
-        Server([kept], host="192.0.2.1", port=0)
+        Server([kept], ServerOptions(host="192.0.2.1", port=0))
     with pytest.raises(Problem, match="cannot be listened on"):
-        Server([kept], port=70_000)
-    Server([kept], port=0).stop()  # and nothing holds the file
+        Server([kept], ServerOptions(port=70_000))
+    Server([kept], ServerOptions(port=0)).stop()  # and nothing holds the file
 
 
 def test_other_machines_may_come_by_address_when_the_host_lets_them(kept):
-    server = Server([kept], host="0.0.0.0", port=0)
+    server = Server([kept], ServerOptions(host="0.0.0.0", port=0))
     server.start()
     try:
         address = server.url.partition("/#")[0]

@@ -10,34 +10,22 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.cluster import DBSCAN
-from viewer_parts import FLAT, digits, page_of, shown
+from viewer.pages import FLAT, digits, open_documents, open_page, page_mask
 
 from bigbatch import filters, parts
 from bigbatch.viewer import points
 
-NOTHING = -1
-
 
 @pytest.fixture
 def page(kept):
-    with page_of(kept) as page:
+    with open_page(kept) as page:
         yield page
 
 
 def library_mask(**options):
     """What the filter itself keeps with these settings, from the network on."""
-    about = {"name": "network", "network": "viewer_parts:Net", **FLAT, **options}
+    about = {"name": "network", "network": "viewer.pages:Net", **FLAT, **options}
     return parts.find("filters", "network").keep(digits(), parts.configure("filters", about)).mask.numpy()
-
-
-def page_mask(page):
-    """What the page shows: by the rule of the contract, from columns alone."""
-    settings = page.about()["settings"]
-    eps = np.array(settings["eps"], float)
-    eps_star = page.column("eps_star", "<f8", f"?min_samples={settings['min_samples']}")
-    dropped = (eps[page.column("label", "<u2")] < eps_star) | (page.column("considered", "u1") == 0)
-    override = page.column("override", "i1")
-    return np.where(override == NOTHING, ~dropped, override == 1)
 
 
 def bits_of(samples, count):
@@ -51,7 +39,7 @@ def test_a_document_says_what_it_is(page, kept):
     (about,) = answer["documents"]
     assert (about["id"], about["name"], about["samples"], about["dataset"]) == ("0", "kept.npz", 1437, "digits")
     assert about["classes"] == [str(number) for number in range(10)]
-    assert about["network"] == "viewer_parts:Net"
+    assert about["network"] == "viewer.pages:Net"
     assert about["revision"] == 0
     assert about["considered"] == 1437
     assert about["min_samples_max"] == 50
@@ -72,7 +60,7 @@ def test_columns_are_the_files_arrays(page, kept):
     assert np.array_equal(page.column("label", "<u2"), saved.arrays["label"])
     assert np.array_equal(page.column("eps_star", "<f8"), saved.score.numpy())
     assert page.column("considered", "u1").all()
-    assert (page.column("override", "i1") == NOTHING).all()
+    assert (page.column("override", "i1") == -1).all()
     for name, dtype in (("prediction", "<i4"), ("confidence", "<f4"), ("loss", "<f4")):
         assert np.array_equal(page.column(name, dtype), saved.arrays[name])
     assert page.get("0/columns/secret").status_code == 404
@@ -210,7 +198,7 @@ def test_clusters_are_scikit_learns_within_each_class(page, monkeypatch):
         assert page.post("0/clusters", {"min_samples": 5, "eps": wrong}).status_code == 422
     wrong_number = page.client.post("/api/0/clusters", content=b'{"min_samples": 5, "eps": [NaN]}')
     assert wrong_number.status_code == 422
-    monkeypatch.setattr(points, "_MOST_PAIRS", 10_000)  # all 143 samples of a class within reach are 20,449 pairs
+    monkeypatch.setattr(points, "_MAX_PAIRS", 10_000)  # all 143 samples of a class within reach are 20,449 pairs
     refused = page.post("0/clusters", {"min_samples": 5, "eps": [1e9] * 10})
     assert refused.status_code == 422
     assert "million pairs of neighbours" in refused.json()["problem"]
@@ -258,7 +246,7 @@ def test_unknown_paths_and_methods_are_answered_in_a_sentence(page):
 
 
 def test_a_fault_of_the_servers_own_is_a_sentence_too(kept, monkeypatch):
-    with shown(kept) as opened:
+    with open_documents(kept) as opened:
         monkeypatch.setattr(opened.documents[0], "column", lambda *_: 1 / 0)
         with opened.page(raise_server_exceptions=False) as page:
             answer = page.get("0/columns/label")
@@ -270,7 +258,7 @@ def test_two_filters_are_compared(kept, tmp_path):
     again = filters.decide_again(filters.load(kept), drop=0.3)
     other = filters.save(tmp_path / "other.npz", again)
     a, b = filters.load(kept).mask, other.mask
-    with shown(kept, tmp_path / "other.npz") as opened, opened.page() as page:
+    with open_documents(kept, tmp_path / "other.npz") as opened, opened.page() as page:
         overlap, back = page.about(0)["overlap"], page.about(1)["overlap"]
         assert overlap["kept_by_both"] == int((a & b).sum())
         assert (overlap["kept_by_this"], back["kept_by_this"]) == (int((a & ~b).sum()), int((b & ~a).sum()))

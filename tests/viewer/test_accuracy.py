@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from viewer_parts import page_of
+from viewer.pages import open_page
 
 from bigbatch import filters
 from bigbatch.artifacts.folder import Folder
@@ -38,7 +38,7 @@ def test_the_filter_stands_beside_its_controls(kept, tmp_path):
     leave_run(runs, 0.1, filter={"name": "el2n"})
     (leave_run(runs, 0.1, seed=77).path / "summary.json").unlink()
     (leave_run(runs, 0.1, seed=78).path / "run.json").write_text("{")
-    with page_of(kept, runs_dir=runs) as page:
+    with open_page(kept, runs_dir=runs) as page:
         by_name = {curve["name"]: curve["points"] for curve in page.get("0/accuracy").json()["series"]}
     assert list(by_name) == ["this filter", "full", "random, like kept.npz"]
     small, large = by_name["this filter"]
@@ -52,7 +52,7 @@ def test_the_filter_stands_beside_its_controls(kept, tmp_path):
 
 def test_exports_are_curves_of_their_own_and_recipes_are_told_apart(kept, tmp_path):
     runs = tmp_path / "runs"
-    with page_of(kept, runs_dir=runs) as page:
+    with open_page(kept, runs_dir=runs) as page:
         assert page.get("0/accuracy").json() == {"series": []}
         page.post("0/overrides", {"action": "drop", "samples": [0]})
         export = page.exported("kept")[0]
@@ -71,7 +71,7 @@ def test_a_batch_that_grows_is_no_constant_one(kept, tmp_path):
     stages = [{"from_epoch": 0, "global_batch": 16}, {"from_epoch": 1, "global_batch": 128}]
     leave_run(tmp_path, 0.9, filter=str(kept), global_batch=128)
     leave_run(tmp_path, 0.5, filter=str(kept), global_batch={"name": "steps", "stages": stages})
-    with page_of(kept, runs_dir=tmp_path) as page:
+    with open_page(kept, runs_dir=tmp_path) as page:
         series = page.get("0/accuracy").json()["series"]
     found = sorted((point["global_batch"], point["mean"], point["n"]) for curve in series for point in curve["points"])
     assert found == [(128, 0.5, 1), (128, 0.9, 1)]
@@ -85,7 +85,7 @@ def test_a_random_control_in_a_file_is_found_by_its_manifest(kept, tmp_path):
     filter_dataset(FilterRequest("digits", out=control, filter_name="random", settings=["drop=0.2"], quiet=True))
     leave_run(tmp_path / "runs", 0.9, filter=str(kept))
     leave_run(tmp_path / "runs", 0.8, filter=str(control))
-    with page_of(kept, runs_dir=tmp_path / "runs") as page:
+    with open_page(kept, runs_dir=tmp_path / "runs") as page:
         names = [curve["name"] for curve in page.get("0/accuracy").json()["series"]]
     assert names == ["this filter", "random, 20 % dropped"]
     assert filters.load(control).manifest["filter"]["name"] == "random"

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from test_viewer_routes import page_mask
-from viewer_parts import Shown, make_kept, page_of, shown
+from viewer.pages import OpenedDocuments, make_kept, open_documents, open_page, page_mask
 
 from bigbatch import filters
 from bigbatch.curation import FilterRequest, filter_dataset
@@ -27,7 +26,7 @@ def blobs(classes=3, each=50):
 
 
 def refused(*paths):
-    with pytest.raises(Problem) as problem, shown(*paths):
+    with pytest.raises(Problem) as problem, open_documents(*paths):
         pass
     return str(problem.value)
 
@@ -38,7 +37,7 @@ def test_features_that_bring_a_map(tmp_path):
     names = np.array(["ant", "bee", "cat"])
     path = tmp_path / "features.npz"
     np.savez(path, map=places, labels=labels, images=images, classes=names)
-    with page_of(path) as page:
+    with open_page(path) as page:
         about = page.about()
         assert about["classes"] == ["ant", "bee", "cat"]
         assert (about["images"]["width"], about["images"]["height"]) == (5, 6)
@@ -59,7 +58,7 @@ def test_features_that_bring_a_map(tmp_path):
         assert np.array_equal(kept["images"], images[mask])
         assert np.array_equal(kept["map"], places[mask])
         assert kept["classes"].tolist() == ["ant", "bee", "cat"]
-    with page_of(result) as page:  # what was exported is viewed like any filter, with its images
+    with open_page(result) as page:  # what was exported is viewed like any filter, with its images
         assert np.array_equal(page_mask(page), mask)
         assert page.get("0/image/9").status_code == 200
 
@@ -69,25 +68,25 @@ def test_features_and_their_exports_are_found_from_another_folder(tmp_path, monk
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     np.savez("features.npz", map=places, labels=labels, images=np.zeros((150, 4, 4), np.uint8))
-    with page_of(Path("features.npz")) as page:
+    with open_page(Path("features.npz")) as page:
         page.exported("kept")
     (tmp_path / "here").rename(tmp_path / "there")
     monkeypatch.chdir(tmp_path)
     result = Path("there/features.exports/features-1.npz")
     assert torch.equal(filters.rebuild(result).mask, filters.load(result).mask)
-    with page_of(result) as page:
+    with open_page(result) as page:
         assert page.get("0/image/0").status_code == 200
 
 
-def test_features_without_a_map_go_through_the_filters_stations(tmp_path):
+def test_features_without_a_map_go_through_the_filters_stages(tmp_path):
     places, labels = blobs()
     path = tmp_path / "features.npz"
     np.savez_compressed(path, features=np.hstack([places, -places, places**2]), labels=labels)
-    with page_of(path) as page:
+    with open_page(path) as page:
         about = page.about()
         assert about["classes"] == ["0", "1", "2"]
         assert about["images"] is None
-        assert any("stations of the network filter" in note for note in about["notes"])
+        assert any("stages of the network filter" in note for note in about["notes"])
         result = page.exported("kept")[0]
     saved = filters.load(result)
     assert saved.manifest["info"]["map"]["reducer"] == "tsne"
@@ -97,7 +96,7 @@ def test_features_without_a_map_go_through_the_filters_stations(tmp_path):
 def test_distances_are_taken_where_the_filter_took_them(tmp_path):
     path = make_kept(tmp_path / "kept.npz", components=6)  # the map shows two of six components
     saved = filters.load(path)
-    with page_of(path) as page:
+    with open_page(path) as page:
         assert np.array_equal(page.column("position", "<f4").reshape(-1, 2), saved.arrays["points"][:, :2])
         expected = filters.eps_star(saved.arrays["points"], saved.arrays["label"], 9)
         assert np.array_equal(page.column("eps_star", "<f8", "?min_samples=9"), expected)
@@ -109,7 +108,7 @@ def test_distances_are_taken_where_the_filter_took_them(tmp_path):
 def test_what_an_earlier_filter_dropped_was_not_considered(kept, tmp_path):
     path = make_kept(tmp_path / "second.npz", after=kept)
     first = filters.load(kept).mask.numpy()
-    with page_of(path) as page:
+    with open_page(path) as page:
         assert np.array_equal(page.column("considered", "u1") == 1, first)
         assert np.isinf(page.column("eps_star", "<f8")[~first]).all()
         assert np.isnan(page.column("position", "<f4").reshape(-1, 2)[~first]).all()
@@ -121,11 +120,11 @@ def test_what_an_earlier_filter_dropped_was_not_considered(kept, tmp_path):
 
 
 def test_a_folder_opens_its_newest_result(kept):
-    with page_of(kept.parent) as page:
+    with open_page(kept.parent) as page:
         assert page.about()["name"] == "kept.npz"
     filters.save(kept.parent / "newer.npz", filters.load(kept))
     with pytest.warns(Notice, match=r"newer.npz is the newest; name kept.npz"):
-        opened = Shown([kept.parent])
+        opened = OpenedDocuments([kept.parent])
     with closing(opened):
         assert opened.documents[0].path.name == "newer.npz"
 
@@ -173,11 +172,11 @@ def test_features_of_the_wrong_shape_are_refused(tmp_path):
     assert not list(tmp_path.glob("*.jsonl"))
 
 
-def test_filters_of_unlike_datasets_are_not_compared(kept, tmp_path):
+def test_filters_of_different_datasets_are_not_compared(kept, tmp_path):
     places, labels = blobs()
     np.savez(tmp_path / "features.npz", map=places, labels=labels)
-    assert "unlike datasets" in refused(kept, tmp_path / "features.npz")
-    with shown(kept):  # and nothing was left open
+    assert "different datasets" in refused(kept, tmp_path / "features.npz")
+    with open_documents(kept):  # and nothing was left open
         pass
 
 
@@ -185,5 +184,5 @@ def test_two_networks_features_of_one_set_are_compared(tmp_path):
     places, labels = blobs()
     for name, own in (("a", places), ("b", places[:, ::-1])):
         np.savez(tmp_path / f"{name}.npz", map=own, labels=labels)
-    with page_of(tmp_path / "a.npz", tmp_path / "b.npz") as page:
+    with open_page(tmp_path / "a.npz", tmp_path / "b.npz") as page:
         assert page.about(1)["overlap"]["jaccard_kept"] == 1.0

@@ -1,4 +1,4 @@
-"""NAME.view.jsonl: what a person did, one line an event, on disk before the answer. Never rewritten."""
+"""NAME.view.jsonl: what a person did, one line per event. It is on disk before the answer and never rewritten."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch.errors import Notice, Problem
-from bigbatch.viewer.refused import Refused
+from bigbatch.viewer.requests import RequestError
 
 Event = dict[str, Any]
 
 
-class Log:
-    """Appends events; holds the file alone, so that two servers cannot write into one another's history."""
+class EventLog:
+    """Appends events. It locks the file, so that two servers cannot write to one log."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,8 +25,7 @@ class Log:
             self._file = path.open("ab+", buffering=0)
         except OSError as error:
             raise Problem(
-                f"{path} cannot be written to ({error.strerror}), so nothing that you do could be saved: "
-                "choose a folder for it with --out"
+                f"{path} cannot be written to ({error.strerror}), so nothing could be saved: choose a folder with --out"
             ) from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -38,30 +37,30 @@ class Log:
             ) from error
 
     def read(self) -> list[Event]:
-        """All events. A line that a kill or a full disk cut short is taken off, and said."""
+        """Return all events. A last line that was cut short by a kill or a full disk is removed with a notice."""
         self._file.seek(0)
         content = self._file.read()
         events: list[Event] = []
-        whole_bytes = 0
+        complete_bytes = 0
         lines = content.split(b"\n")
         for number, line in enumerate(lines, start=1):
             ended = number < len(lines)
-            event = _parsed(line) if ended else None
+            event = _parse_event(line) if ended else None
             if event is None:
                 if number < len(lines) - 1:
-                    raise Problem(f"line {number} of {self.path} is not a whole event: mend or remove it")
+                    raise Problem(f"line {number} of {self.path} is not a complete event: fix or remove it")
                 break
             events.append(event)
-            whole_bytes += len(line) + 1
-        if whole_bytes < len(content):
+            complete_bytes += len(line) + 1
+        if complete_bytes < len(content):
             warnings.warn(
                 Notice(
-                    f"the last line of {self.path} was cut short ({len(content) - whole_bytes} bytes) and is left out; "
+                    f"the last line of {self.path} was cut short ({len(content) - complete_bytes} bytes) and removed; "
                     f"the {len(events)} lines before it are kept"
                 ),
                 stacklevel=2,
             )
-            self._file.truncate(whole_bytes)
+            self._file.truncate(complete_bytes)
         return events
 
     def append(self, event: Event) -> None:
@@ -74,8 +73,8 @@ class Log:
             os.fsync(self._file.fileno())
         except OSError as error:
             os.ftruncate(self._file.fileno(), size)
-            raise Refused(
-                f"{self.path} could not be written ({error.strerror}): make room there, then repeat", 507
+            raise RequestError(
+                f"{self.path} could not be written ({error.strerror}): free space there, then repeat", 507
             ) from error
 
     @property
@@ -83,7 +82,7 @@ class Log:
         return os.fstat(self._file.fileno()).st_size == 0
 
     def close(self) -> None:
-        """A file in which nothing happened is no use to anybody."""
+        """Close the file, and remove it where it is empty."""
         if self._file.closed:
             return
         if self.is_empty:
@@ -91,7 +90,7 @@ class Log:
         self._file.close()
 
 
-def _parsed(line: bytes) -> Event | None:
+def _parse_event(line: bytes) -> Event | None:
     try:
         event = json.loads(line)
     except ValueError:

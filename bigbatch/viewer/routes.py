@@ -1,0 +1,317 @@
+"""The routes of the viewer's server (all in `build_app`). Request bodies are checked here by pydantic models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from operator import gt
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from bigbatch import __version__, parts
+from bigbatch.errors import Problem
+from bigbatch.viewer.accuracy import accuracy_series
+from bigbatch.viewer.changes import ChangeNotifier
+from bigbatch.viewer.copies import file_paths
+from bigbatch.viewer.document import FilterDocument
+from bigbatch.viewer.exports import ExportKind, export
+from bigbatch.viewer.guard import RequestGuard, SessionKeys
+from bigbatch.viewer.overrides import Action, HistoryStep, Override
+from bigbatch.viewer.requests import RequestError, decode_samples
+from bigbatch.viewer.settings import FilterSettings
+
+STATIC = Path(__file__).parent / "static"
+_LONG_POLL_SECONDS = 25.0
+_MAX_NEIGHBOURS = 100
+_MAX_DIGITS = 18
+_MAX_SENTENCE_LENGTH = 500  # characters: a quoted value may have megabytes
+_MEDIA_TYPES = {".js": "text/javascript", ".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml"}
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class _StrictBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class TokenBody(_StrictBody):
+    token: str
+
+
+class OverrideBody(_StrictBody):
+    action: Action
+    reason: str = Field("", max_length=1000)
+    samples: list[int] | None = None
+    bits: str | None = None
+
+
+class ClustersBody(_StrictBody):
+    min_samples: int
+    eps: list[float | None]
+
+
+class ExportBody(_StrictBody):
+    kind: ExportKind
+
+
+@dataclass
+class ViewerRoutes:
+    """The endpoints, and what they work on."""
+
+    documents: Sequence[FilterDocument]
+    keys: SessionKeys
+    changes: ChangeNotifier
+    runs_dir: Path
+    command: str
+
+    # -- signing in
+
+    async def open_session(self, request: Request) -> Response:
+        session = self.keys.exchange_token((await _read_body(request, TokenBody)).token)
+        if session is None:
+            raise RequestError(
+                "this address was used already, or belongs to a server that has ended: open the newest address that "
+                "'bigbatch view' printed",
+                403,
+            )
+        return JSONResponse({"session": session})
+
+    # -- reading
+
+    async def list_documents(self, request: Request) -> Response:
+        described = await run_in_threadpool(lambda: [self._describe(document) for document in self.documents])
+        return JSONResponse({"documents": described, "command": self.command, "version": __version__})
+
+    def _describe(self, document: FilterDocument) -> dict[str, object]:
+        info = document.manifest["info"]
+        others = [other for other in self.documents if other is not document]
+        return {
+            "id": str(list(self.documents).index(document)),
+            "name": document.path.name,
+            "samples": len(document),
+            "classes": document.classes,
+            "dataset": document.manifest["dataset"]["config"]["name"],
+            "network": info.get("network", {}).get("network"),
+            "revision": document.revision,
+            "settings": document.settings.model_dump(),
+            "considered": int(document.points.considered.sum()),
+            "min_samples_max": document.points.max_min_samples,
+            "columns": document.columns(),
+            "images": None if document.atlas is None else asdict(document.atlas.layout),
+            "files": file_paths(document.dataset) is not None,
+            "knee": info.get("k_distance_knee"),
+            "notes": [*document.notes, *info.get("notes", [])],
+            "overlap": document.overlap(others[0]) if others else None,
+        }
+
+    async def get_column(self, request: Request) -> Response:
+        document, name = self._document(request), request.path_params["name"]
+        values = await run_in_threadpool(document.column, name, _query_number(request, "min_samples"))
+        return Response(values.tobytes(), media_type="application/octet-stream")
+
+    async def compute_clusters(self, request: Request) -> Response:
+        document, body = self._document(request), await _read_body(request, ClustersBody)
+        labels = await run_in_threadpool(document.points.cluster_labels, body.min_samples, body.eps)
+        return Response(labels.astype("<i4").tobytes(), media_type="application/octet-stream")
+
+    async def get_neighbours(self, request: Request) -> Response:
+        document, sample = self._document(request), request.path_params["sample"]
+        count = _query_number(request, "count")
+        count = 8 if count is None else count
+        if not 1 <= count <= _MAX_NEIGHBOURS:
+            raise RequestError(f"count must be 1 to {_MAX_NEIGHBOURS}, got {count}: ask for fewer neighbours")
+        return JSONResponse(await run_in_threadpool(document.points.nearest_neighbours, sample, count))
+
+    async def get_atlas_page(self, request: Request) -> Response:
+        document, page = self._document(request), request.path_params["page"]
+        atlas = document.require_atlas()
+        return await _cached_png(request, document, f"page-{page}", partial(atlas.page_png, page))
+
+    async def get_image(self, request: Request) -> Response:
+        document, sample = self._document(request), request.path_params["sample"]
+        document.points.check_sample(sample)
+        atlas = document.require_atlas()
+        return await _cached_png(request, document, f"image-{sample}", partial(atlas.image_png, sample))
+
+    async def get_accuracy(self, request: Request) -> Response:
+        series = await run_in_threadpool(accuracy_series, self._document(request), self.runs_dir)
+        return JSONResponse({"series": [asdict(one) for one in series]})
+
+    async def get_overrides(self, request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(self._document(request).override_log))
+
+    # -- changing
+
+    async def add_override(self, request: Request) -> Response:
+        document, body = self._document(request), await _read_body(request, OverrideBody)
+
+        def apply() -> tuple[Override, int]:
+            samples = decode_samples(body.samples, body.bits, len(document))
+            return document.override(body.action, body.reason, samples)
+
+        override, revision = await run_in_threadpool(apply)
+        self.changes.notify()
+        return JSONResponse({"revision": revision, "entry": override.summary()})
+
+    async def undo(self, request: Request) -> Response:
+        return await self._step_history(request, "undo")
+
+    async def redo(self, request: Request) -> Response:
+        return await self._step_history(request, "redo")
+
+    async def _step_history(self, request: Request, step: HistoryStep) -> Response:
+        return await self._change(partial(self._document(request).step_history, step))
+
+    async def change_settings(self, request: Request) -> Response:
+        document, settings = self._document(request), await _read_body(request, FilterSettings)
+        return await self._change(partial(document.change_settings, settings))
+
+    async def _change(self, change: Callable[[], int]) -> Response:
+        revision = await run_in_threadpool(change)
+        self.changes.notify()
+        return JSONResponse({"revision": revision})
+
+    async def wait_for_changes(self, request: Request) -> Response:
+        """Wait for all documents at once: a browser has six connections to a server, for all tabs together."""
+        texts = request.query_params.get("since", "").split(",")
+        if len(texts) != len(self.documents) or not all(
+            text.isdecimal() and len(text) <= _MAX_DIGITS for text in texts
+        ):
+            raise RequestError(
+                f"since={','.join(texts)!r} must be a revision for each of {len(self.documents)} documents"
+            )
+        since = [int(text) for text in texts]
+        await self.changes.wait_until(lambda: any(map(gt, self._revisions(), since)), _LONG_POLL_SECONDS)
+        return JSONResponse({"revisions": self._revisions()})
+
+    def _revisions(self) -> list[int]:
+        return [document.revision for document in self.documents]
+
+    # -- exporting
+
+    async def write_export(self, request: Request) -> Response:
+        document, body = self._document(request), await _read_body(request, ExportBody)
+        files = await run_in_threadpool(export, document, body.kind)
+        return JSONResponse({"files": files, "folder": str(document.export_folder)})
+
+    async def download_export(self, request: Request) -> Response:
+        path = self._document(request).exported_files.get(request.path_params["name"])
+        if path is None or not path.is_file():
+            raise RequestError("there is no export of that name from this session: export it first", 404)
+        return FileResponse(path, filename=path.name)
+
+    def _document(self, request: Request) -> FilterDocument:
+        number = cast(int, request.path_params["d"])
+        if number >= len(self.documents):
+            raise RequestError(f"there is no document {number}: there are {len(self.documents)}", 404)
+        return self.documents[number]
+
+
+def build_app(viewer: ViewerRoutes, host: str, *, framed: bool = False) -> RequestGuard:
+    """Return the ASGI app behind its guard."""
+    routes = [
+        Route("/api/session", viewer.open_session, methods=["POST"]),
+        Route("/api/documents", viewer.list_documents),
+        Route("/api/changes", viewer.wait_for_changes),
+        Route("/api/{d:int}/columns/{name}", viewer.get_column),
+        Route("/api/{d:int}/clusters", viewer.compute_clusters, methods=["POST"]),
+        Route("/api/{d:int}/neighbours/{sample:int}", viewer.get_neighbours),
+        Route("/api/{d:int}/atlas/{page:int}", viewer.get_atlas_page),
+        Route("/api/{d:int}/image/{sample:int}", viewer.get_image),
+        Route("/api/{d:int}/accuracy", viewer.get_accuracy),
+        Route("/api/{d:int}/overrides", viewer.get_overrides),
+        Route("/api/{d:int}/overrides", viewer.add_override, methods=["POST"]),
+        Route("/api/{d:int}/undo", viewer.undo, methods=["POST"]),
+        Route("/api/{d:int}/redo", viewer.redo, methods=["POST"]),
+        Route("/api/{d:int}/settings", viewer.change_settings, methods=["POST"]),
+        Route("/api/{d:int}/export", viewer.write_export, methods=["POST"]),
+        Route("/api/{d:int}/exports/{name}", viewer.download_export),
+        Route("/", _static_endpoint(STATIC / "index.html")),
+        # one route per file that exists, so that no path can lead out of the folder
+        *(
+            Route(f"/{path.relative_to(STATIC).as_posix()}", _static_endpoint(path))
+            for path in sorted(STATIC.rglob("*"))
+            if path.suffix in _MEDIA_TYPES
+        ),
+    ]
+    handlers: dict[Any, Any] = {
+        Problem: _handle_problem,
+        HTTPException: _handle_unknown_path,
+        ClientDisconnect: _handle_disconnect,
+        Exception: _handle_fault,
+    }
+    return RequestGuard(Starlette(routes=routes, exception_handlers=handlers), viewer.keys, host, framed=framed)
+
+
+def _static_endpoint(path: Path) -> Callable[[Request], Response]:
+    """Return an endpoint that serves one file of the page."""
+
+    def serve_file(request: Request) -> Response:
+        headers = {"cache-control": "no-cache"}
+        return Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix], headers=headers)
+
+    return serve_file
+
+
+async def _cached_png(request: Request, document: FilterDocument, name: str, make_png: Callable[[], bytes]) -> Response:
+    """Return a PNG that the browser may keep: it depends on dataset and sample, never on the filter."""
+    tag = f'"{document.saved.dataset_hash[:32]}-{name}"'
+    headers = {"etag": tag, "cache-control": "private, no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(await run_in_threadpool(make_png), media_type="image/png", headers=headers)
+
+
+async def _handle_problem(request: Request, problem: Problem) -> Response:
+    return _problem_response(str(problem), problem.status if isinstance(problem, RequestError) else 422)
+
+
+async def _handle_unknown_path(request: Request, error: HTTPException) -> Response:
+    return _problem_response(
+        f"{request.method} {request.url.path} is not known to this server: reload the page", error.status_code
+    )
+
+
+async def _handle_disconnect(request: Request, error: ClientDisconnect) -> Response:
+    return Response(status_code=499)
+
+
+async def _handle_fault(request: Request, error: Exception) -> Response:
+    """Answer an error of the server itself; its traceback goes to the terminal."""
+    return _problem_response(
+        f"the server failed ({type(error).__name__}; see its terminal): everything up to your last change is saved, "
+        "try again",
+        500,
+    )
+
+
+def _problem_response(problem: str, status: int) -> Response:
+    return JSONResponse({"problem": problem}, status)
+
+
+async def _read_body(request: Request, kind: type[Body]) -> Body:
+    try:
+        return kind.model_validate(json.loads(await request.body()))
+    except ValidationError as error:
+        raise RequestError(parts.explain(error, "the request", kind)[:_MAX_SENTENCE_LENGTH]) from error
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"the request is not JSON ({error}): reload the page", 400) from error
+
+
+def _query_number(request: Request, name: str) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not text.lstrip("-").isdecimal() or len(text) > _MAX_DIGITS:
+        raise RequestError(f"{name}={text!r} is not a whole number: reload the page")
+    return int(text)
