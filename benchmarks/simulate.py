@@ -2,7 +2,7 @@
 
     python benchmarks/simulate.py [--points 100] [--to 100000]
 
-ResNet-50 on Summit at batch 64 a rank, with the band and with what every term is worth: seven steps a point for DDP,
+ResNet-50 on Summit at batch 64 per rank, with the band and with the cost of every term: seven steps per point for DDP,
 and eight times as many for Horovod, whose cycle may begin anywhere.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from bigbatch.scaling.machine import SUMMIT, V100
-from bigbatch.scaling.simulation import configure_engine, counts, curve
+from bigbatch.scaling.machine import find_machine
+from bigbatch.scaling.simulation import configure_engine, rank_counts, simulate
 from bigbatch.scaling.workload import imagenet_layers
 
 
@@ -21,15 +21,17 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100)
     parser.add_argument("--to", type=int, default=100_000)
     options = parser.parse_args()
-    profile = V100.profile("resnet", imagenet_layers("resnet", 50), 64)
-    ranks = counts(options.to, options.points, SUMMIT.ranks_per_node)
+    summit = find_machine("summit")
+    assert summit.device is not None
+    profile = summit.device.profile("resnet", imagenet_layers("resnet", 50), 64)
+    ranks = rank_counts(options.to, options.points, summit.ranks_per_node)
     total = 0.0
     for engine in ("ddp", "horovod"):
         started = time.process_time()
-        points = curve(profile, {engine: configure_engine(engine, {})}, SUMMIT, ranks)[engine]
+        points = simulate(profile, {engine: configure_engine(engine, {})}, summit, ranks).curves[engine]
         total += time.process_time() - started
         print(f"{engine:8} {len(points)} points  {time.process_time() - started:6.2f} CPU s")
-    print(f"both: {total:.1f} CPU seconds of the 60 that are allowed")
+    print(f"both: {total:.1f} CPU seconds of at most 60")
 
 
 if __name__ == "__main__":

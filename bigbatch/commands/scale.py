@@ -1,104 +1,145 @@
-"""`bigbatch scale`: how a training runs on the ranks that there are, and would run on more."""
+"""`bigbatch scale`: measure how a training scales over ranks, and predict it for more."""
 
 from __future__ import annotations
 
+import math
+import shlex
+import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
-from bigbatch.errors import DONE
+from bigbatch.errors import DONE, Notice
+
+if TYPE_CHECKING:
+    from bigbatch.scaling.machine import Machine
+    from bigbatch.scaling.workload import ProfileAtBatch
 
 command = App(name="scale", help="Measure and predict how a training scales over ranks.")
 
-Engines = Annotated[list[str] | None, Parameter(name="--engine", negative="", help="ddp, horovod or ddp,horovod")]
-MachineName = Annotated[
-    str, Parameter(help="summit, pascal, dgx1, here, or a description ending in .json or .toml; see 'scale machine'")
+AT_LEAST_1 = Number(gte=1)
+MOST_RANKS = MOST_RANK_BATCH = 10_000_000
+MOST_TRACED_STEPS = 100  # a trace records everything in a step
+Engines = Annotated[
+    list[str] | None,
+    Parameter(name=("--engines", "--engine"), negative="", help="like ddp,horovod; default: all that can be used"),
 ]
-RankBatch = Annotated[int, Parameter(help="samples a rank takes in one pass")]
-Sample = Annotated[str, Parameter(help="the shape of a sample, like 3,32,32; one number is a text of that many words")]
-Classes = Annotated[int, Parameter(help="of the labels, or words of the vocabulary")]
-Speed = Annotated[
-    float | None, Parameter(help="what one rank alone was measured to do; sets the sum of the layers' times")
-]
+Classes = Annotated[int, Parameter(help="number of classes, or words in the vocabulary")]
+Out = Annotated[Path | None, Parameter(help="folder for a page, figures, JSON and CSV")]
+RankBatch = Annotated[int, Parameter(validator=Number(gte=1, lte=MOST_RANK_BATCH), help="samples per rank in one pass")]
+RankCount = Annotated[int, Parameter(validator=Number(gte=1, lte=MOST_RANKS))]
+Sample = Annotated[str, Parameter(help="shape of a sample, like 3,32,32; one number is a text of that many words")]
 ScaleSettings = Annotated[
     list[str] | None,
-    Parameter(
-        name="--set", negative="", help="like model.depth=101, horovod.cycle_ms=5, machine.links.algorithms=ring"
-    ),
+    Parameter(name="--set", negative="", help="like model.depth=32, horovod.cycle_ms=5, machine.links.algorithms=ring"),
 ]
-Out = Annotated[Path | None, Parameter(help="a folder for a page, pictures, JSON and CSV")]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Simulated:
-    """What `simulate` and `plan` both are told."""
+class RealModel:
+    """The model whose steps `measure` and `trace` run."""
 
-    to: Annotated[int, Parameter(help="the largest number of ranks")] = 6144
-    points: Annotated[int, Parameter(help="how many numbers of ranks up to there")] = 16
-    machine: MachineName = "summit"
+    batch: RankBatch = 8
+    sample: Sample = "3,32,32"
+    classes: Classes = 10
+    settings: ScaleSettings = None
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class SimulatedRanks:
+    """The options that `simulate` and `plan` share."""
+
+    to: Annotated[RankCount, Parameter(help="largest number of ranks")] = 6144
+    points: Annotated[int, Parameter(validator=AT_LEAST_1, help="how many numbers of ranks up to there")] = 16
+    machine: Annotated[
+        str, Parameter(help="summit, pascal, dgx1, here, or a .json or .toml description; see 'scale machine'")
+    ] = "summit"
     batch: RankBatch = 64
     sample: Sample = "3,224,224"
     classes: Classes = 1000
-    samples_per_second: Speed = None
+    samples_per_second: Annotated[
+        float | None, Parameter(validator=Number(gt=0, lt=math.inf), help="measured throughput of one rank alone")
+    ] = None
     settings: ScaleSettings = None
     out: Out = None
 
+    def build(self, model: str, settings: dict[str, dict[str, Any]]) -> tuple[Machine, list[int], ProfileAtBatch]:
+        """Return the machine, the numbers of ranks, and the profile of a step by its batch per rank."""
+        from bigbatch.scaling import simulation, workload
+        from bigbatch.scaling.machine import find_machine
 
-_DEFAULTS = Simulated()
+        machine = find_machine(self.machine).with_settings(settings["machine"])
+        if self.to > machine.ranks:
+            warnings.warn(
+                Notice(
+                    f"machine '{machine.name}' has {machine.ranks:,} ranks: results for more are those of a larger "
+                    "machine with the same nodes and links"
+                ),
+                stacklevel=2,
+            )
+        ranks = simulation.rank_counts(self.to, self.points, machine.ranks_per_node)
+        sample_shape = workload.parse_sample_shape(self.sample)
+        described = workload.Workload(model, settings["model"], sample_shape, self.classes)
+        return machine, ranks, described.profiles(machine, self.batch, self.samples_per_second)
+
+
+_REAL_MODEL, _SIMULATED_RANKS = RealModel(), SimulatedRanks()
 
 
 @command.command
 def measure(
     model: str,
     *,
-    engines: Annotated[
-        str | None, Parameter(help="some of local,ddp,fsdp,horovod; else local, ddp and, where it is built, horovod")
-    ] = None,
+    engines: Engines = None,
     ranks: Annotated[str, Parameter(help="numbers of ranks, like 1,2")] = "1,2",
-    batch: RankBatch = 8,
-    sample: Sample = "3,32,32",
-    classes: Classes = 10,
-    rounds: Annotated[int, Parameter(help="how often each configuration is started anew")] = 5,
-    steps: Annotated[int, Parameter(help="timed steps of each start")] = 10,
+    rounds: Annotated[int, Parameter(validator=AT_LEAST_1, help="how often each configuration is started")] = 5,
+    steps: Annotated[int, Parameter(validator=AT_LEAST_1, help="timed steps of each start")] = 10,
     hosts: Annotated[
-        str, Parameter(help="other machines, like node1,node2, through ssh or srun; netns:NAME is a namespace of this")
+        str, Parameter(help="other machines, like node1,node2, through ssh or srun; netns:NAME is a local namespace")
     ] = "",
     sweep: Annotated[
-        bool, Parameter(negative="", help="DDP's bucket cap, Horovod's cycle time and fusion buffer too")
+        bool, Parameter(negative="", help="also vary DDP's bucket cap, Horovod's cycle time and fusion buffer")
     ] = False,
-    settings: Annotated[
-        list[str] | None, Parameter(name="--set", negative="", help="like model.depth=32, ddp.bucket_mb=1")
-    ] = None,
+    options: RealModel = _REAL_MODEL,
     out: Annotated[
-        Path | None, Parameter(help="a folder for a page, JSON, CSV, and machine.json for 'scale simulate --machine'")
+        Path | None, Parameter(help="folder for a page, JSON, CSV, and machine.json for 'scale simulate --machine'")
     ] = None,
 ) -> int:
-    """Measure training steps on real ranks: weak and strong scaling, what a step consists of, efficiency.
+    """Measure training steps on real ranks: weak and strong scaling, the phases of a step, efficiency.
 
-    MODEL is a model part ('bigbatch list models'). With --out this machine is calibrated as well, and the
-    simulator's steps are set beside the measured ones.
+    MODEL is a model part ('bigbatch list models'). With --out this machine is calibrated too, and simulated steps are
+    compared with the measured ones.
     """
-    from bigbatch.scaling import _commands, workload
-    from bigbatch.scaling.measured import asked
+    from bigbatch.scaling import workload
+    from bigbatch.scaling.measured import asked, measurement, shown, written
+    from bigbatch.scaling.published import compare_published
 
     question = asked.asked(
         model,
-        engines=engines,
+        engines=None if engines is None else ",".join(engines),
         ranks=ranks,
-        rank_batch=batch,
-        sample_shape=workload.parse_sample_shape(sample),
-        classes=classes,
+        rank_batch=options.batch,
+        sample_shape=workload.parse_sample_shape(options.sample),
+        classes=options.classes,
         rounds=rounds,
         steps=steps,
         hosts=hosts,
         sweep=sweep,
-        settings=settings or [],
+        settings=options.settings or [],
         out=out,
     )
-    _commands.measure(question, out)
+    found = measurement.measure(question, said=lambda line: print(line, file=sys.stderr), calibrate=out is not None)
+    shown.show(found)
+    if out is not None:
+        print(written.write(found, compare_published(), out, _command_line())[-1])
+    if found.stopped:
+        raise KeyboardInterrupt
     return DONE
 
 
@@ -106,17 +147,26 @@ def measure(
 def simulate(
     model: str,
     *,
-    engine: Engines = None,
-    picture: Annotated[int | None, Parameter(help="the number of ranks whose step is drawn; else the largest")] = None,
-    told: Simulated = _DEFAULTS,
+    engines: Engines = None,
+    picture: Annotated[
+        RankCount | None, Parameter(help="number of ranks whose step is drawn; default: the largest")
+    ] = None,
+    options: SimulatedRanks = _SIMULATED_RANKS,
 ) -> int:
     """Simulate a model's step on 1 to many ranks: time, exposed communication, efficiency with its band.
 
     MODEL is a model part ('bigbatch list models'), vgg16, inception3, or a .csv of layers with their times.
     """
-    from bigbatch.scaling import _commands
+    from bigbatch.scaling import report, simulation, workload
 
-    _commands.simulate(model, told, engines=engine or ["ddp,horovod"], picture=picture)
+    names = workload.parse_engines(engines or simulation.ENGINES, simulation.ENGINES)
+    settings = workload.group_settings(options.settings or [], names)
+    configs = {name: simulation.configure_engine(name, settings[name]) for name in names}
+    machine, ranks, profiles = options.build(model, settings)
+    found = simulation.simulate(profiles(options.batch), configs, machine, ranks)
+    report.print_simulation(found)
+    if options.out is not None:
+        print(report.write_simulation(found, options.out, _command_line(), picture or options.to))
     return DONE
 
 
@@ -124,15 +174,41 @@ def simulate(
 def plan(
     model: str,
     *,
-    global_batch: Annotated[int, Parameter(help="the global batch of now")],
+    global_batch: Annotated[int, Parameter(validator=AT_LEAST_1, help="the present global batch")],
     noise_scale: Annotated[str, Parameter(help="a number of samples, or the JSON that 'bigbatch advise' wrote")],
     engine: Annotated[str, Parameter(help="ddp or horovod")] = "ddp",
-    told: Simulated = _DEFAULTS,
+    options: SimulatedRanks = _SIMULATED_RANKS,
 ) -> int:
-    """Find the number of ranks that ends a training first, from the simulator and the noise scale."""
-    from bigbatch.scaling import _commands
+    """Find the number of ranks with the shortest training time, from the simulator and the noise scale."""
+    from bigbatch.scaling import report, simulation, workload
+    from bigbatch.scaling.training_time import TrainingTimeEstimator, parse_noise_scale
 
-    _commands.plan(model, told, global_batch=global_batch, noise_scale=noise_scale, engine=engine)
+    workload.parse_engines([engine], simulation.ENGINES)
+    settings = workload.group_settings(options.settings or [], [engine])
+    config, noise = simulation.configure_engine(engine, settings[engine]), parse_noise_scale(noise_scale)
+    machine, ranks, profiles = options.build(model, settings)
+    times = TrainingTimeEstimator(
+        profiles=profiles,
+        engine=engine,
+        config=config,
+        machine=machine,
+        global_batch=global_batch,
+        most_rank_batch=options.batch,
+        noise=noise,
+    ).estimate(ranks)
+    report.print_plan(times, options.to)
+    if options.out is not None:
+        about = {
+            "simulated": True,
+            "model": model,
+            "machine": machine.name,
+            "engine": engine,
+            "global_batch": global_batch,
+            "most_rank_batch": options.batch,
+            "noise_scale": noise.scale,
+            "times": profiles(options.batch).source,
+        }
+        print(report.write_plan(times, options.to, about, options.out, _command_line()))
     return DONE
 
 
@@ -140,21 +216,15 @@ def plan(
 def trace(
     model: str,
     *,
-    engines: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="some of local,ddp,fsdp,horovod; else ddp and, where it is built, horovod"),
-    ] = None,
-    ranks: Annotated[int, Parameter(help="processes on this machine")] = 2,
-    batch: RankBatch = 8,
-    sample: Sample = "3,32,32",
-    classes: Classes = 10,
-    steps: Annotated[int, Parameter(help="that are traced, after some that warm up")] = 3,
-    settings: Annotated[
-        list[str] | None, Parameter(name="--set", negative="", help="like model.depth=20, horovod.cycle_ms=5")
-    ] = None,
-    out: Annotated[Path, Parameter(help="a folder for the trace, pictures and a page")],
+    engines: Engines = None,
+    ranks: Annotated[int, Parameter(validator=AT_LEAST_1, help="processes on this machine")] = 2,
+    steps: Annotated[
+        int, Parameter(validator=Number(gte=1, lte=MOST_TRACED_STEPS), help="traced steps, after some warm-up steps")
+    ] = 3,
+    options: RealModel = _REAL_MODEL,
+    out: Annotated[Path, Parameter(help="folder for the trace, figures and a page")],
 ) -> int:
-    """Run a few real steps of each engine and see what happens when: a trace for Perfetto, a picture of one step.
+    """Trace a few real steps of each engine: a trace for Perfetto, a figure of one step.
 
     MODEL is a model part ('bigbatch list models').
     """
@@ -164,11 +234,11 @@ def trace(
         model,
         engines=engines or [],
         ranks=ranks,
-        rank_batch=batch,
-        sample=sample,
-        classes=classes,
+        rank_batch=options.batch,
+        sample=options.sample,
+        classes=options.classes,
         steps=steps,
-        settings=settings or [],
+        settings=options.settings or [],
         out=out,
     )
     return DONE
@@ -176,19 +246,28 @@ def trace(
 
 @command.command
 def published(
-    *, out: Annotated[Path | None, Parameter(help="a folder for published.md and published.csv")] = None
+    *, out: Annotated[Path | None, Parameter(help="folder for published.md and published.csv")] = None
 ) -> int:
-    """Compare the simulator with efficiencies that others measured, and print each error."""
-    from bigbatch.scaling import _commands
+    """Compare the simulator with published efficiencies, and print each error."""
+    from bigbatch.scaling import report
+    from bigbatch.scaling.published import compare_published
 
-    _commands.published(out)
+    comparisons = compare_published()
+    report.print_published(comparisons)
+    if out is not None:
+        for path in report.write_published(comparisons, out, _command_line()):
+            print(path)
     return DONE
 
 
 @command.command
 def machine(name: str) -> int:
-    """Print a machine's description as JSON: a start for one of your own."""
-    from bigbatch.scaling.machine import find
+    """Print a machine's description as JSON, as a start for your own."""
+    from bigbatch.scaling.machine import find_machine
 
-    print(find(name).model_dump_json(indent=2))
+    print(find_machine(name).model_dump_json(indent=2))
     return DONE
+
+
+def _command_line() -> str:
+    return shlex.join(["bigbatch", *sys.argv[1:]])

@@ -1,21 +1,55 @@
-"""How a data-parallel step grows with the number of ranks: measured on those that there are, computed for more.
+"""How a data-parallel step scales with the number of ranks: measured on those at hand, simulated for more.
 
-    measured/      real steps of real engines, this machine's calibration, simulated steps beside measured ones
+    profile.py     what one rank computes in a step: layers with their times and gradients
+    workload.py    the profile of the model that a user names; shapes.py finds the layers of a model part,
+                   networks.py has published networks, layer_timing.py measures times on this machine
+    machine.py     nodes, links, devices, jitter: descriptions in machines/, or read from a file
+    allreduce.py   the time of one all-reduce (NCCL's ring and tree, or measured times)
+    ddp.py, horovod.py   which gradients are summed together, and when
+    shared_cores.py      computing and communicating on the same cores
+    step.py        one simulated step; phases.py is the record that measured and traced steps share with it
+    simulation.py  scaling curves: many numbers of ranks, the band of the jitter, the cost of each term
+    published.py   published efficiencies beside simulated ones
+    training_time.py     the number of ranks with the shortest training
+    report.py      what is printed and written
 
-    profile.py     what one rank does in a step: layers with their times and the gradients they bring
-    shapes.py      a model part as layers with FLOPs and bytes
-    elsewhere.py   the same for networks that published measurements used and bigbatch has no part for
-    timing.py      a model part as layers with times measured on this machine
-    machine.py     nodes, links, devices, jitter: a description, shipped or read from a file
-    allreduce.py   what one all-reduce costs (NCCL's ring and tree, or a measured table)
-    ddp.py, horovod.py   which gradients are sent together, and when
-    cores.py       computing and sending on the same cores
-    step.py        one step: a compute stream and a communication stream
-    curve.py       many numbers of ranks, the band of the jitter, and which term bends the curve
-    published.py   what others measured, against what this says
-    finish.py      the number of ranks that ends a training first
-    trace/         real steps of real engines, seen by profilers: one trace, one picture of a step
-    pictures.py, report.py, published_report.py, finish_report.py   what is drawn, printed and written
-
-All but shapes.py and timing.py are plain Python. Times are microseconds, sizes bytes.
+Times are microseconds, sizes bytes. The simulator is plain Python; only shapes.py and real steps need torch.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bigbatch.scaling.machine import find_machine
+    from bigbatch.scaling.published import compare_published
+    from bigbatch.scaling.simulation import configure_engine, rank_counts, simulate
+    from bigbatch.scaling.training_time import TrainingTimeEstimator
+    from bigbatch.scaling.workload import Workload
+
+_MODULES = {
+    "TrainingTimeEstimator": "training_time",
+    "Workload": "workload",
+    "compare_published": "published",
+    "configure_engine": "simulation",
+    "find_machine": "machine",
+    "rank_counts": "simulation",
+    "simulate": "simulation",
+}
+__all__ = [
+    "TrainingTimeEstimator",
+    "Workload",
+    "compare_published",
+    "configure_engine",
+    "find_machine",
+    "rank_counts",
+    "simulate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # worker processes import only what they need
+    if name in _MODULES:
+        return getattr(import_module(f"bigbatch.scaling.{_MODULES[name]}"), name)
+    raise AttributeError(f"module 'bigbatch.scaling' has no attribute '{name}'")

@@ -1,8 +1,8 @@
 """PyTorch's DistributedDataParallel: static buckets in the order of the backward pass, sent in order when full.
 
 From the second step on, buckets follow the order in which gradients arrived in the first. A bucket is closed by the
-tensor that brings it to its limit: 1 MiB for the first, so that sending begins early, 25 MiB for the others. A limit
-of one's own holds for the first too. (Li et al. 2020, section 3.2.3; torch/csrc/distributed/c10d/reducer.cpp,
+tensor that brings it to its limit: 1 MiB for the first, so that communication begins early, 25 MiB for the others. A
+user's own limit holds for the first too. (Li et al. 2020, section 3.2.3; torch/csrc/distributed/c10d/reducer.cpp,
 torch/nn/parallel/distributed.py.)
 """
 
@@ -10,45 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from bigbatch.scaling.allreduce import costs
-from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.allreduce import AllReduceCosts
+from bigbatch.scaling.machine import FrozenModel, Machine
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.shared_cores import SharedCores
-from bigbatch.scaling.step import Sent, Step
+from bigbatch.scaling.step import SimulatedMessage, SimulatedStep
 
 MIB = 2**20
 _TORCHS_MB, _TORCHS_FIRST_MB = 25.0, 1.0
 
 
-class Config(BaseModel):
-    """An MB is 2^20 bytes, as torch counts them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class Config(FrozenModel):
+    """An MB is 2^20 bytes, as in torch."""
 
     bucket_mb: float = Field(_TORCHS_MB, gt=0)
     first_bucket_mb: float | None = Field(None, gt=0)  # None: torch's choice
 
     @property
-    def limits_bytes(self) -> tuple[float, float]:
+    def bucket_limits_bytes(self) -> tuple[float, float]:
         """Of the first bucket, and of the others."""
         torchs_mb = _TORCHS_FIRST_MB if self.bucket_mb == _TORCHS_MB else self.bucket_mb
         return (self.first_bucket_mb or torchs_mb) * MIB, self.bucket_mb * MIB
 
 
-def buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) -> list[list[int]]:
-    """The tensors of each bucket, by their place in the order of arrival."""
-    found: list[list[int]] = []
+def assign_buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) -> list[list[int]]:
+    """Return the tensors of each bucket, as indices in the order of arrival."""
+    buckets: list[list[int]] = []
     current: list[int] = []
     filled = 0
     for index, size in enumerate(sizes):
         current.append(index)
         filled += size
-        if filled >= (limit_bytes if found else first_limit_bytes):
-            found.append(current)
+        if filled >= (limit_bytes if buckets else first_limit_bytes):
+            buckets.append(current)
             current, filled = [], 0
-    return [*found, current] if current else found
+    return [*buckets, current] if current else buckets
 
 
 def simulate_steps(
@@ -58,36 +56,34 @@ def simulate_steps(
     machine: Machine,
     ranks: int,
     *,
-    free: Collection[str] = (),
-) -> list[Step]:
-    """Steps whose mean is the expected one: `factors` times as long."""
-    return [simulate_step(profile.slowed(factor), config, machine, ranks, free=free) for factor in factors]
+    zero_cost: Collection[str] = (),
+) -> list[SimulatedStep]:
+    """Simulate steps whose compute times are `factors` times those of the profile."""
+    return [simulate_step(profile.scale_times(one), config, machine, ranks, zero_cost=zero_cost) for one in factors]
 
 
 def simulate_step(
-    profile: Profile, config: Config, machine: Machine, ranks: int, *, free: Collection[str] = ()
-) -> Step:
-    """One step of `ranks` ranks, all as fast as `profile` says."""
+    profile: Profile, config: Config, machine: Machine, ranks: int, *, zero_cost: Collection[str] = ()
+) -> SimulatedStep:
+    """Simulate one step of `ranks` ranks that all have the times of `profile`."""
     if ranks == 1:
-        return Step(profile, ranks)
-    profile = profile.copying(machine.copy_gb_s)  # into its bucket: gradients are made anew in every step
+        return SimulatedStep(profile, ranks)
+    profile = profile.add_gradient_copies(machine.copy_gb_s)  # into the bucket: gradients are new tensors in each step
     gradients = profile.gradients()
-    cost = costs(ranks, machine, free)
-    busy_cost = costs(ranks, machine, free, kind="busy_points")
-    cpu_cost = costs(ranks, machine, free, kind="cpu_points")
+    costs = AllReduceCosts(ranks, machine, "ddp", zero_cost)
     cores = SharedCores(profile)
-    sent: list[Sent] = []
+    messages: list[SimulatedMessage] = []
     stream_free_us = launched_us = 0.0
-    for bucket in buckets((gradient.bytes for gradient in gradients), *config.limits_bytes):
-        # in order: a bucket that is full waits for the ones before it
-        launched_us = max(launched_us, *(cores.when(gradients[index].ready_us) for index in bucket))
+    for bucket in assign_buckets((gradient.bytes for gradient in gradients), *config.bucket_limits_bytes):
+        # in order: a full bucket waits for the ones before it
+        launched_us = max(launched_us, *(cores.time_of_progress(gradients[index].ready_us) for index in bucket))
         size = sum(gradients[index].bytes for index in bucket)
-        one = cost(size)
+        cost = costs.alone(size)
         start_us = max(launched_us, stream_free_us)
-        stream_free_us = cores.send(start_us, one.us, busy_cost(size).us, cpu_cost(size).us)
-        sent.append(Sent(start_us, stream_free_us, size, one.how))
+        stream_free_us = cores.add_message(start_us, cost.us, costs.busy_us(size), costs.cpu_us(size))
+        messages.append(SimulatedMessage(start_us, stream_free_us, size, cost.algorithm))
     if profile.statistics_bytes:
-        start_us = max(stream_free_us, cores.when(profile.backward_us))
-        one = cost(profile.statistics_bytes)
-        sent.append(Sent(start_us, start_us + one.us, profile.statistics_bytes, one.how))
-    return Step(cores.stretched(), ranks, tuple(sent))
+        start_us = max(stream_free_us, cores.time_of_progress(profile.backward_us))
+        cost = costs.alone(profile.statistics_bytes)
+        messages.append(SimulatedMessage(start_us, start_us + cost.us, profile.statistics_bytes, cost.algorithm))
+    return SimulatedStep(cores.slowed_profile(), ranks, tuple(messages))

@@ -1,8 +1,8 @@
-"""Horovod: every `cycle_ms` a thread asks all ranks which gradients are ready, fuses those, and sends them.
+"""Horovod: in every cycle a thread asks all ranks which gradients are ready, fuses those, and sums them.
 
-With the response cache the question is one all-reduce of a bit vector a cycle. Without it, or for tensors that are not
-in it, every rank's requests are gathered at rank 0, which reads them one by one and broadcasts the answer. The cache
-throws out what was used longest ago, so with more tensors than entries a step finds none of its tensors in it.
+With the response cache this negotiation is one all-reduce of a bit vector per cycle. Without it, or for tensors that
+are not in it, rank 0 gathers the requests of every rank, reads them one by one and broadcasts the answer. The cache
+evicts the least recently used entry, so with more tensors than entries a step finds none of its tensors in it.
 (horovod/common/controller.cc, operations.cc; version 0.28.)
 """
 
@@ -12,27 +12,25 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from bigbatch.scaling.allreduce import costs
-from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.allreduce import AllReduceCosts
+from bigbatch.scaling.machine import FrozenModel, Machine
 from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.shared_cores import SharedCores
-from bigbatch.scaling.step import Sent, Step
+from bigbatch.scaling.step import SimulatedMessage, SimulatedStep
 
 MIB = 2**20
-_FIRST_STEPS = 4  # in which steps fall into step with the cycles: left out
-_LEAST_STEPS = 8  # that are taken after those
+_WARMUP_STEPS = 4  # in which steps fall into phase with the cycles
+_LEAST_STEPS = 8  # after those
 _GATHER_AND_BROADCAST = 4  # collectives of an uncached cycle: sizes and requests to rank 0, size and responses back
 
 
-class Config(BaseModel):
+class Config(FrozenModel):
     """`request_us`: what rank 0 needs for one request of one rank; assumed, never measured here.
 
     An MB is 2^20 bytes.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     cycle_ms: float = Field(1.0, gt=0)
     fusion_mb: float = Field(128.0, ge=0)
@@ -40,22 +38,22 @@ class Config(BaseModel):
     request_us: float = Field(1.0, ge=0)
 
 
-def fused(gradients: list[Gradient], limit_bytes: float) -> list[list[Gradient]]:
-    """Tensors in order, each joining the buffer before it unless that would pass the limit."""
-    found: list[list[Gradient]] = []
+def fuse_gradients(gradients: list[Gradient], limit_bytes: float) -> list[list[Gradient]]:
+    """Return the gradients of each fusion buffer: in order, each in the last buffer unless that exceeds the limit."""
+    buffers: list[list[Gradient]] = []
     filled = 0
     for gradient in gradients:
-        if found and filled + gradient.bytes <= limit_bytes:
-            found[-1].append(gradient)
+        if buffers and filled + gradient.bytes <= limit_bytes:
+            buffers[-1].append(gradient)
             filled += gradient.bytes
         else:
-            found.append([gradient])
+            buffers.append([gradient])
             filled = gradient.bytes
-    return found
+    return buffers
 
 
 def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine, ranks: int) -> float:
-    """What one cycle's question costs."""
+    """The time of one cycle's negotiation."""
     collective_us = math.ceil(math.log2(ranks)) * machine.control_us
     if cached:
         return collective_us
@@ -63,11 +61,11 @@ def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine
 
 
 def idle_cycle_us(
-    config: Config, machine: Machine, ranks: int, *, cached: bool = True, free: Collection[str] = ()
+    config: Config, machine: Machine, ranks: int, *, cached: bool = True, zero_cost: Collection[str] = ()
 ) -> float:
-    """From one cycle to the next while there is nothing to send."""
-    asks = float("negotiation" not in free)
-    return max(config.cycle_ms * 1e3, asks * negotiation_us(0, cached, config, machine, ranks))
+    """The time from one cycle to the next while there is nothing to send."""
+    negotiates = float("negotiation" not in zero_cost)
+    return max(config.cycle_ms * 1e3, negotiates * negotiation_us(0, cached, config, machine, ranks))
 
 
 def simulate_steps(
@@ -77,22 +75,22 @@ def simulate_steps(
     machine: Machine,
     ranks: int,
     *,
-    free: Collection[str] = (),
-) -> list[Step]:
-    """Steps whose mean is the expected one: `factors` times as long, one after the other as they fall.
+    zero_cost: Collection[str] = (),
+) -> list[SimulatedStep]:
+    """Simulate consecutive steps whose compute times are `factors` times those of the profile.
 
-    A step that ends with a cycle's last message begins the next one there, so that steps fall into step with cycles
-    that are long beside the jitter.
+    A step that ends with a cycle's last message begins the next one there, so that steps fall into phase with cycles
+    that are long compared with the jitter.
     """
-    found: list[Step] = []
+    steps: list[SimulatedStep] = []
     first_cycle_us = profile.forward_us
     counted = len(factors) * math.ceil(_LEAST_STEPS / len(factors))  # each factor as often as the others
-    for number in range(-_FIRST_STEPS, counted):
-        slowed = profile.slowed(factors[number % len(factors)])
-        step = simulate_step(slowed, config, machine, ranks, free=free, first_cycle_us=first_cycle_us)
+    for number in range(-_WARMUP_STEPS, counted):
+        scaled = profile.scale_times(factors[number % len(factors)])
+        step = simulate_step(scaled, config, machine, ranks, zero_cost=zero_cost, first_cycle_us=first_cycle_us)
         first_cycle_us = step.profile.forward_us + step.next_cycle_us - step.step_us
-        found.append(step)
-    return found[_FIRST_STEPS:]
+        steps.append(step)
+    return steps[_WARMUP_STEPS:]
 
 
 def simulate_step(
@@ -101,67 +99,66 @@ def simulate_step(
     machine: Machine,
     ranks: int,
     *,
-    free: Collection[str] = (),
+    zero_cost: Collection[str] = (),
     first_cycle_us: float | None = None,
-) -> Step:
-    """One step of `ranks` ranks, all as fast as `profile` says.
+) -> SimulatedStep:
+    """Simulate one step of `ranks` ranks that all have the times of `profile`.
 
     A cycle begins `first_cycle_us` after the step does; None: with the backward pass.
     """
     if ranks == 1:
-        return Step(profile, ranks)
-    cost = costs(ranks, machine, free, engine="horovod")
-    busy_cost = costs(ranks, machine, free, engine="horovod", kind="busy_points")
-    cpu_cost = costs(ranks, machine, free, engine="horovod", kind="cpu_points")
+        return SimulatedStep(profile, ranks)
+    costs = AllReduceCosts(ranks, machine, "horovod", zero_cost)
     cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
     cycle_us = config.cycle_ms * 1e3
-    pause_us = idle_cycle_us(config, machine, ranks, cached=cached, free=free)
-    asks = float("negotiation" not in free)
-    # cycles go on whether there is anything to send or not
-    profile = profile.slowed(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
+    pause_us = idle_cycle_us(config, machine, ranks, cached=cached, zero_cost=zero_cost)
+    negotiates = float("negotiation" not in zero_cost)
+    # cycles take place whether there is anything to send or not
+    profile = profile.scale_times(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
     gradients = profile.gradients()
     cores = SharedCores(profile)
     ready_us = [gradient.ready_us for gradient in gradients]
-    sent: list[Sent] = []
+    messages: list[SimulatedMessage] = []
     negotiations: list[tuple[float, float]] = []
     cycle_start_us = 0.0 if first_cycle_us is None else first_cycle_us - profile.forward_us
     stream_free_us = 0.0
     done = 0
     while done < len(gradients):
-        # cycles that find nothing cost nobody anything but their own time
+        # cycles without ready gradients only pass time
         cycle_start_us += pause_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / pause_us))
         ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
         done += len(ready)
-        agreed_us = cycle_start_us + asks * negotiation_us(len(ready), cached, config, machine, ranks)
+        agreed_us = cycle_start_us + negotiates * negotiation_us(len(ready), cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
-        for buffer in fused(ready, config.fusion_mb * MIB):
+        for buffer in fuse_gradients(ready, config.fusion_mb * MIB):
             size = sum(gradient.bytes for gradient in buffer)
-            one = cost(size)
+            cost = costs.alone(size)
             start_us = max(agreed_us, stream_free_us)
-            copies_us, copies_cpu_us = _copies_us(len(buffer), size, machine)
-            stream_free_us = cores.send(
-                start_us, one.us + copies_us, busy_cost(size).us + copies_us, cpu_cost(size).us + copies_cpu_us
+            copies_us, copies_cpu_us = _fusion_copies_us(len(buffer), size, machine)
+            stream_free_us = cores.add_message(
+                start_us, cost.us + copies_us, costs.busy_us(size) + copies_us, costs.cpu_us(size) + copies_cpu_us
             )
-            sent.append(Sent(start_us, stream_free_us, size, one.how))
-        if cores.slowed:
-            ready_us = [cores.when(gradient.ready_us) for gradient in gradients]
+            messages.append(SimulatedMessage(start_us, stream_free_us, size, cost.algorithm))
+        if cores.slowdowns:
+            ready_us = [cores.time_of_progress(gradient.ready_us) for gradient in gradients]
         busy_until_us = stream_free_us if machine.blocking else agreed_us
         cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
     if profile.statistics_bytes:
-        summed_us = max(stream_free_us, cores.when(profile.backward_us))
+        summed_us = max(stream_free_us, cores.time_of_progress(profile.backward_us))
         cycle_start_us += pause_us * max(0, math.ceil((summed_us - cycle_start_us) / pause_us))
-        agreed_us = cycle_start_us + asks * negotiation_us(1, cached, config, machine, ranks)
+        agreed_us = cycle_start_us + negotiates * negotiation_us(1, cached, config, machine, ranks)
         negotiations.append((cycle_start_us, agreed_us))
-        one = cost(profile.statistics_bytes)
-        sent.append(Sent(agreed_us, agreed_us + one.us, profile.statistics_bytes, one.how))
-        cycle_start_us = max(cycle_start_us + cycle_us, agreed_us + one.us if machine.blocking else agreed_us)
-    return Step(cores.stretched(), ranks, tuple(sent), tuple(negotiations), cycle_start_us)
+        cost = costs.alone(profile.statistics_bytes)
+        end_us = agreed_us + cost.us
+        messages.append(SimulatedMessage(agreed_us, end_us, profile.statistics_bytes, cost.algorithm))
+        cycle_start_us = max(cycle_start_us + cycle_us, end_us if machine.blocking else agreed_us)
+    return SimulatedStep(cores.slowed_profile(), ranks, tuple(messages), tuple(negotiations), cycle_start_us)
 
 
-def _copies_us(tensors: int, size_bytes: int, machine: Machine) -> tuple[float, float]:
-    """Into the fusion buffer and out of it, and the CPU time of that; one tensor alone is sent from where it is.
+def _fusion_copies_us(tensors: int, size_bytes: int, machine: Machine) -> tuple[float, float]:
+    """The time to copy into the fusion buffer and out of it, and its CPU time; a single tensor is not copied.
 
-    On a processor the thread that copies has half of its core: the other one computes, or waits at full speed.
+    On a CPU the thread that copies has half of its core: the other half computes, or polls.
     """
     if tensors == 1:
         return 0.0, 0.0

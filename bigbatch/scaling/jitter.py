@@ -1,7 +1,8 @@
-"""The slowest of N ranks: everyone waits for it.
+"""The slowdown of a step by jitter: all ranks wait for the slowest one.
 
-Each rank takes 1 + ε times the mean in a step, ε anew in each step, of mean 0 and standard deviation `fraction`. For
-an exponential ε the expected largest of N is fraction·(H_N − 1); quantiles are those of the largest of N, F(x)^N = q.
+Each rank takes 1 + ε times the mean in a step, with ε drawn for each step, of mean 0 and standard deviation `fraction`.
+For an exponential ε the expected largest of N is fraction·(H_N − 1); quantiles are those of the largest of N,
+F(x)^N = q.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from bigbatch.scaling.machine import Jitter
 
 _EULER = 0.5772156649015329
 _QUADRATURE = 200
-_MIXED_SHARES = tuple((place + 0.5) / 8 for place in (0, 4, 2, 6, 1, 5, 3, 7))  # van der Corput's order
+_MIXED_QUANTILES = tuple((place + 0.5) / 8 for place in (0, 4, 2, 6, 1, 5, 3, 7))  # van der Corput's order
 
 
 def expected_slowdown(jitter: Jitter, ranks: int) -> float:
@@ -28,21 +29,21 @@ def expected_slowdown(jitter: Jitter, ranks: int) -> float:
 
 
 def representative_slowdowns(jitter: Jitter, ranks: int) -> tuple[float, ...]:
-    """Factors of the slowest of `ranks` in some steps, as unlike and in as mixed an order as real ones are.
+    """Factors of the slowest of `ranks` in several steps, with the spread and mixed order of real ones.
 
-    Their mean is `slowest`.
+    Their mean is `expected_slowdown`.
     """
     expected = expected_slowdown(jitter, ranks)
     if expected == 1.0:
         return (1.0,)
-    found = [slowdown_quantile(jitter, ranks, share) for share in _MIXED_SHARES]
-    return tuple(factor + expected - sum(found) / len(found) for factor in found)
+    factors = [slowdown_quantile(jitter, ranks, quantile) for quantile in _MIXED_QUANTILES]
+    return tuple(factor + expected - sum(factors) / len(factors) for factor in factors)
 
 
-def slowdown_quantile(jitter: Jitter, ranks: int, share: float) -> float:
-    """The factor that the slowest of `ranks` stays below in a `share` of the steps."""
-    # q^(1/N) is too near to 1 for a float: keep what is missing to 1
-    missing = -math.expm1(math.log(share) / ranks)
+def slowdown_quantile(jitter: Jitter, ranks: int, quantile: float) -> float:
+    """The factor that the slowest of `ranks` does not exceed in this fraction of the steps."""
+    # q^(1/N) is too close to 1 for a float: keep the difference to 1
+    missing = -math.expm1(math.log(quantile) / ranks)
     if jitter.kind == "exponential":
         return 1 + jitter.fraction * (-math.log(missing) - 1)
     return max(0.0, 1 - jitter.fraction * NormalDist().inv_cdf(missing))

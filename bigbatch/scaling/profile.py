@@ -1,4 +1,4 @@
-"""What one rank does in a step: a forward pass, layers of a backward pass with their gradients, an update."""
+"""What one rank computes in a step: a forward pass, the layers of a backward pass with their gradients, an update."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ COLUMNS = ("layer", "backward_us", "gradient_bytes")
 
 
 @dataclass(frozen=True)
+class LayerShape:
+    """A layer without times. FLOPs of the forward pass and bytes of activations read and written are per sample."""
+
+    name: str
+    gradient_bytes: tuple[int, ...]
+    flops: float
+    activation_bytes: float
+
+
+@dataclass(frozen=True)
 class Layer:
-    """One layer of the backward pass; its gradients are ready when it ends, one tensor each."""
+    """One layer of the backward pass. Its gradients, one per parameter tensor, are ready when it ends."""
 
     name: str
     backward_us: float
@@ -22,7 +32,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Gradient:
-    """A tensor to be summed over ranks, and when it is there, counted from the start of the backward pass."""
+    """A tensor to be summed over ranks, and the time from the start of the backward pass until it is ready."""
 
     layer: str
     bytes: int
@@ -39,7 +49,7 @@ class Profile:
     layers: tuple[Layer, ...]
     update_us: float = 0.0
     source: str = ""
-    statistics_bytes: int = 0  # summed over ranks once the gradients are: BatchNorm's statistics
+    statistics_bytes: int = 0  # BatchNorm's statistics, which are summed over ranks after the gradients
 
     @property
     def backward_us(self) -> float:
@@ -54,15 +64,15 @@ class Profile:
         return sum(sum(layer.gradient_bytes) for layer in self.layers)
 
     def gradients(self) -> list[Gradient]:
-        """In the order in which they become ready."""
+        """Return the gradients in the order in which they become ready."""
         found, now_us = [], 0.0
         for layer in self.layers:
             now_us += layer.backward_us
             found += [Gradient(layer.name, size, now_us) for size in layer.gradient_bytes]
         return found
 
-    def slowed(self, factor: float) -> Profile:
-        """The same work in `factor` times the time."""
+    def scale_times(self, factor: float) -> Profile:
+        """Return the same work in `factor` times the time."""
         return replace(
             self,
             forward_us=self.forward_us * factor,
@@ -70,8 +80,8 @@ class Profile:
             update_us=self.update_us * factor,
         )
 
-    def copying(self, gb_s: float | None) -> Profile:
-        """With a copy of every gradient as soon as it is there; None: at no cost."""
+    def add_gradient_copies(self, gb_s: float | None) -> Profile:
+        """Add the time to copy every gradient when it is ready; None: copies take no time."""
         if gb_s is None:
             return self
         layers = (
@@ -80,19 +90,19 @@ class Profile:
         return replace(self, layers=tuple(layers))
 
     def at_batch(self, rank_batch: int) -> Profile:
-        """For another batch a rank: times in proportion, which flatters batches that leave a device half idle."""
-        return replace(self.slowed(rank_batch / self.rank_batch), rank_batch=rank_batch)
+        """Scale times to another batch per rank. This is too optimistic for batches that leave a device half idle."""
+        return replace(self.scale_times(rank_batch / self.rank_batch), rank_batch=rank_batch)
 
-    def at_speed(self, samples_per_second: float, source: str) -> Profile:
-        """Scaled to a measured throughput of one rank: the shares of the layers stay, their sum is as measured."""
-        slowed = self.slowed(self.rank_batch / samples_per_second * 1e6 / self.compute_us)
-        return replace(slowed, source=f"{self.source}, scaled to {samples_per_second:g} samples/s ({source})")
+    def at_throughput(self, samples_per_second: float, source: str) -> Profile:
+        """Scale times to a measured throughput of one rank. The fractions of the layers stay the same."""
+        scaled = self.scale_times(self.rank_batch / samples_per_second * 1e6 / self.compute_us)
+        return replace(scaled, source=f"{self.source}, scaled to {samples_per_second:g} samples/s ({source})")
 
 
 def read_csv(path: Path, rank_batch: int) -> Profile:
-    """Rows in the order of the backward pass: layer, backward_us, gradient_bytes (several joined by '+', or none).
+    """Read rows in the order of the backward pass: layer, backward_us, gradient_bytes (joined by '+', or empty).
 
-    A row named 'forward' or 'update' gives the time of that part; without 'forward' it is half the backward pass.
+    A row named 'forward' or 'update' gives the time of that phase. Without 'forward' it is half the backward pass.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -100,8 +110,8 @@ def read_csv(path: Path, rank_batch: int) -> Profile:
     except (OSError, UnicodeDecodeError) as error:
         raise Problem(f"{path} cannot be read as a table of layers ({error}): check the path") from error
     if not rows or not set(COLUMNS) <= set(rows[0]):
-        raise Problem(f"{path} is no table of layers: give it the columns {', '.join(COLUMNS)} and a row a layer")
-    parts: dict[str, float] = {}
+        raise Problem(f"{path} is not a table of layers: use the columns {', '.join(COLUMNS)} and one row per layer")
+    phases: dict[str, float] = {}
     layers = []
     for number, row in enumerate(rows, start=2):
         try:
@@ -110,19 +120,19 @@ def read_csv(path: Path, rank_batch: int) -> Profile:
         except (TypeError, ValueError) as error:
             raise Problem(f"{path}, line {number}: {error}: write numbers, like 120.5 and 4096+256") from error
         if not 0 <= microseconds < float("inf") or any(size <= 0 for size in sizes):
-            raise Problem(f"{path}, line {number}: times and sizes must be positive: mend {dict(row)}")
+            raise Problem(f"{path}, line {number}: times and sizes must be positive: fix {dict(row)}")
         if row["layer"] in ("forward", "update"):
-            parts[row["layer"]] = microseconds
+            phases[row["layer"]] = microseconds
         else:
             layers.append(Layer(row["layer"], microseconds, sizes))
     backward_us = sum(layer.backward_us for layer in layers)
     if not backward_us or not any(layer.gradient_bytes for layer in layers):
-        raise Problem(f"{path} has no time or no gradient in it: give each layer its backward_us and gradient_bytes")
+        raise Problem(f"{path} has no times or no gradients: give each layer its backward_us and gradient_bytes")
     return Profile(
         model=path.stem,
         rank_batch=rank_batch,
-        forward_us=parts.get("forward", backward_us / 2),
+        forward_us=phases.get("forward", backward_us / 2),
         layers=tuple(layers),
-        update_us=parts.get("update", 0.0),
+        update_us=phases.get("update", 0.0),
         source=f"given in {path.name}",
     )

@@ -1,141 +1,138 @@
-"""What others measured, against what the simulator says: fitted on one point, tested on the others.
+"""Efficiencies that others measured beside those of the simulator: fitted on one point, tested on the others.
 
-The one fitted number is the jitter of Summit; every machine below uses it. Where a publication does not say what a
-simulation needs (layers, times, batch a rank), the point is tested only against the bound that is left when all
-communication is hidden: the waiting for the slowest rank.
+The one fitted number is the jitter of Summit; every machine below uses it. Where a publication does not give what a
+simulation needs (layers, times, batch per rank), the point is tested only against the bound that remains when all
+communication is hidden: waiting for the slowest rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from bigbatch.scaling import networks, simulation
 from bigbatch.scaling.jitter import expected_slowdown, slowdown_quantile
-from bigbatch.scaling.machine import DGX1, PASCAL, SUMMIT, Jitter, Machine
+from bigbatch.scaling.machine import Jitter, Machine, find_machine
 from bigbatch.scaling.profile import Profile
+from bigbatch.scaling.simulation import BAND, StepSimulator, configure_engine
+from bigbatch.scaling.workload import imagenet_layers
 
 _TENSORFLOW = "TensorFlow benchmarks page, DGX-1 with P100, May 2017"
 _NVIDIA = "NVIDIA DeepLearningExamples, PyTorch ResNet-50 v1.5, DGX-1 16 GB"
 _HOROVOD_512 = "Horovod's documentation, 128 servers of 4 Pascal GPUs, RoCE 25 Gbit/s, batch 64"
 _HOROVOD_128 = "Horovod's README of 2017, 32 servers of 4 Pascal GPUs, RoCE 25 Gbit/s, batch 64"
 AGREES, NEAR = 0.01, 0.05  # of efficiency; published ones are rounded to about a point
-_RINGS = {"links.algorithms": "ring"}
-_TREES = {"links.algorithms": "auto"}
-_CACHED = {"cache_capacity": 1024}
-_UNCACHED = {"cache_capacity": 0}
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedPoint:
     """An efficiency that somebody measured, and what is known of how."""
 
     what: str
     ranks: int
     efficiency: float
     source: str
-    machine: Machine
+    machine: str = "summit"
     model: str | None = None  # None: layers and times are not known
     depth: int | None = None
     rank_batch: int = 64
     samples_per_second: float = 0.0  # of one rank
-    speed_source: str = ""
+    throughput_source: str = ""
     engine: str = "horovod"
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
     assumed: str = ""
-    doubt: str = ""  # what may be behind an error
+    caveat: str = ""  # what may explain an error
 
 
-_RINGS_OF_TODAY = (
-    "The ring's latencies are those of NCCL's tuner of today, and each of Horovod's many all-reduces pays them; the "
-    "speed of one rank is interpolated."
-)
-# Horovod in 2017 had no response cache, cycles of 5 ms and buffers of 64 MiB
-_OLD = (("cycle_ms", 5.0), ("fusion_mb", 64.0), ("cache_capacity", 0))
-
-
-def _pascal(
+def _pascal_point(
     what: str, ranks: int, efficiency: float, model: str, samples_per_second: float, depth: int | None = None
-) -> Published:
-    speed = "interpolated over FLOPs between ResNet-50 and -152 of the " if depth == 101 else ""
-    return Published(
+) -> PublishedPoint:
+    """A point of Horovod in 2017, which had no response cache, cycles of 5 ms and buffers of 64 MiB."""
+    interpolated = "interpolated over FLOPs between ResNet-50 and -152 of the " if depth == 101 else ""
+    return PublishedPoint(
         what=f"{what}, Pascal",
         ranks=ranks,
         efficiency=efficiency,
         source=_HOROVOD_512 if ranks == 512 else _HOROVOD_128,
-        machine=PASCAL,
+        machine="pascal",
         model=model,
         depth=depth,
         samples_per_second=samples_per_second,
-        speed_source=f"{speed}{_TENSORFLOW}",
-        options=_OLD,
-        doubt=_RINGS_OF_TODAY if depth == 101 else "",
+        throughput_source=f"{interpolated}{_TENSORFLOW}",
+        options=(("cycle_ms", 5.0), ("fusion_mb", 64.0), ("cache_capacity", 0)),
         assumed="P100 over PCIe; float32; rings only, no response cache, 5 ms cycles, 64 MiB buffers (2017)",
+        caveat="The ring's latencies are those of NCCL's current tuner, and each of Horovod's many all-reduces pays "
+        "them; the throughput of one rank is interpolated."
+        if depth == 101
+        else "",
     )
 
 
-_HIDDEN = "layers and times are not in the abstract: all communication hidden, only the slowest rank waited for"
-_LONG = (
-    "Jitter in proportion to the step cannot hold for steps of every length: slowdowns that have a length of their own "
-    "weigh less in a long step."
-)
+def _bound_point(what: str, ranks: int, efficiency: float, source: str) -> PublishedPoint:
+    return PublishedPoint(
+        *(what, ranks, efficiency, source),
+        assumed="layers and times are not in the abstract: all communication hidden, only the slowest rank waited for",
+        caveat="Jitter in proportion to the step cannot hold for steps of every length: slowdowns of constant length "
+        "matter less in a long step.",
+    )
 
-FITTED = Published(
+
+FITTED = PublishedPoint(
     what="ResNet-50, Summit",
     ranks=6144,
     efficiency=0.87,
     source="Yin et al. 2019, abstract",
-    machine=SUMMIT,
     model="resnet",
     depth=50,
     samples_per_second=367.0,
-    speed_source=_NVIDIA,
+    throughput_source=_NVIDIA,
     assumed="float32, batch 64 a rank, Horovod with response cache, trees; the abstract names none of these",
 )
 TESTED = (
-    Published(
+    PublishedPoint(
         what="ResNet-50, DGX-1",
         ranks=8,
         efficiency=7.76 / 8,
         source=f"{_NVIDIA} (2855 over 367 images/s)",
-        machine=DGX1,
+        machine="dgx1",
         model="resnet",
         depth=50,
         rank_batch=128,
         samples_per_second=367.0,
-        speed_source=_NVIDIA,
+        throughput_source=_NVIDIA,
         engine="ddp",
         assumed="batch 128 a rank; NVLink 120 GB/s; the measured time includes reading images",
     ),
-    _pascal("ResNet-101", 128, 0.90, "resnet", 129.0, 101),
-    _pascal("Inception-V3", 128, 0.90, "inception3", 142.0),
-    _pascal("VGG-16", 128, 0.79, "vgg16", 154.0),
-    _pascal("ResNet-101", 512, 0.90, "resnet", 129.0, 101),
-    _pascal("Inception-V3", 512, 0.90, "inception3", 142.0),
-    _pascal("VGG-16", 512, 0.68, "vgg16", 154.0),
-    Published("Tiramisu, Piz Daint", 5300, 0.790, "Kurth et al. 2018, abstract", SUMMIT, assumed=_HIDDEN, doubt=_LONG),
-    Published("DeepLabv3+, Summit", 27360, 0.907, "Kurth et al. 2018, abstract", SUMMIT, assumed=_HIDDEN, doubt=_LONG),
-    Published("FCN, Summit", 27600, 0.93, "Laanait et al. 2019, abstract", SUMMIT, assumed=_HIDDEN, doubt=_LONG),
+    _pascal_point("ResNet-101", 128, 0.90, "resnet", 129.0, 101),
+    _pascal_point("Inception-V3", 128, 0.90, "inception3", 142.0),
+    _pascal_point("VGG-16", 128, 0.79, "vgg16", 154.0),
+    _pascal_point("ResNet-101", 512, 0.90, "resnet", 129.0, 101),
+    _pascal_point("Inception-V3", 512, 0.90, "inception3", 142.0),
+    _pascal_point("VGG-16", 512, 0.68, "vgg16", 154.0),
+    _bound_point("Tiramisu, Piz Daint", 5300, 0.790, "Kurth et al. 2018, abstract"),
+    _bound_point("DeepLabv3+, Summit", 27360, 0.907, "Kurth et al. 2018, abstract"),
+    _bound_point("FCN, Summit", 27600, 0.93, "Laanait et al. 2019, abstract"),
 )
 
 
 @dataclass(frozen=True)
 class PublishedComparison:
-    """A published point beside the simulated one. `least` and `most`: over library versions (rings, trees, cache)."""
+    """A published point and the simulated one. `least` and `most`: over library versions (rings, trees, cache)."""
 
-    published: Published
-    fitted: bool
+    published: PublishedPoint
     efficiency: float
     low: float
     high: float
     least: float
     most: float
-    bends: str
+    bottleneck: str
+
+    @property
+    def fitted(self) -> bool:
+        return self.published is FITTED
 
     @property
     def error(self) -> float:
-        """Simulated minus published, in efficiency."""
+        """Simulated minus published efficiency."""
         return self.efficiency - self.published.efficiency
 
     @property
@@ -149,71 +146,57 @@ class PublishedComparison:
         return "within 5 points" if abs(self.error) <= NEAR else "fails"
 
 
-def check(
-    shapes_of: Callable[[str, int | None], list[networks.Shape]], jitter: Jitter | None = None
-) -> list[PublishedComparison]:
-    """Every point, with Summit's jitter or another one. `shapes_of(model, depth)` gives a network's layers."""
-    found = []
-    for point in (FITTED, *TESTED):
-        machine = point.machine if jitter is None else point.machine.model_copy(update={"jitter": jitter})
-        if point.model is None:
-            found.append(_bound(point, machine))
-        else:
-            found.append(_checked(point, machine, profile_of(point, shapes_of(point.model, point.depth))))
-    return found
+def compare_published(jitter: Jitter | None = None) -> list[PublishedComparison]:
+    """Simulate every published point, with Summit's jitter or another one."""
+    return [_compare(point, jitter) for point in (FITTED, *TESTED)]
 
 
-def profile_of(point: Published, shapes: list[networks.Shape]) -> Profile:
-    assert point.machine.device is not None
-    profile = point.machine.device.profile(point.what, shapes, point.rank_batch)
-    return profile.at_speed(point.samples_per_second, point.speed_source)
+def fit_jitter(kind: Literal["exponential", "normal"] = "exponential") -> float:
+    """Find the jitter with which the simulator gives the published efficiency of the fitted point, by bisection.
 
-
-def fit(shapes: list[networks.Shape], kind: str = "exponential") -> float:
-    """The jitter that makes the simulator say what was published for the fitted point; bisection.
-
-    0 where even without jitter the simulated efficiency is below.
+    0 where the simulated efficiency is lower even without jitter.
     """
-    profile = profile_of(FITTED, shapes)
-    config = simulation.configure_engine(FITTED.engine, dict(FITTED.options))
+    machine = find_machine(FITTED.machine)
+    profile, config = _profile(FITTED, machine), configure_engine(FITTED.engine, dict(FITTED.options))
     low, high = 0.0, 0.5
     for _ in range(50):
         middle = (low + high) / 2
-        machine = SUMMIT.model_copy(update={"jitter": Jitter.model_validate({"fraction": middle, "kind": kind})})
-        if (
-            simulation.StepSimulator(profile, FITTED.engine, config, machine).efficiency(FITTED.ranks)
-            > FITTED.efficiency
-        ):
+        jittery = machine.model_copy(update={"jitter": Jitter(fraction=middle, kind=kind)})
+        if StepSimulator(profile, FITTED.engine, config, jittery).efficiency(FITTED.ranks) > FITTED.efficiency:
             low = middle
         else:
             high = middle
     return low
 
 
-def _checked(point: Published, machine: Machine, profile: Profile) -> PublishedComparison:
-    options = dict(point.options)
-    config = simulation.configure_engine(point.engine, options)
-    found = simulation.StepSimulator(profile, point.engine, config, machine).point(point.ranks)
-    versions = []
-    for links in (_RINGS, _TREES):
-        for cache in (_CACHED, _UNCACHED) if point.engine == "horovod" else ({},):
-            config = simulation.configure_engine(point.engine, options | cache)
-            setting = simulation.StepSimulator(profile, point.engine, config, machine.with_settings(links))
-            versions.append(setting.efficiency(point.ranks))
+def _profile(point: PublishedPoint, machine: Machine) -> Profile:
+    assert machine.device is not None
+    assert point.model is not None
+    profile = machine.device.profile(point.what, imagenet_layers(point.model, point.depth), point.rank_batch)
+    return profile.at_throughput(point.samples_per_second, point.throughput_source)
+
+
+def _compare(point: PublishedPoint, jitter: Jitter | None) -> PublishedComparison:
+    machine = find_machine(point.machine)
+    if jitter is not None:
+        machine = machine.model_copy(update={"jitter": jitter})
+    if point.model is None:  # nothing is known but the waiting for the slowest rank
+        slow, fast = (slowdown_quantile(machine.jitter, point.ranks, quantile) for quantile in reversed(BAND))
+        efficiency = 1 / expected_slowdown(machine.jitter, point.ranks)
+        return PublishedComparison(point, efficiency, 1 / slow, 1 / fast, efficiency, efficiency, "jitter")
+    profile = _profile(point, machine)
+
+    def simulator(machine: Machine, **version: Any) -> StepSimulator:
+        config = configure_engine(point.engine, dict(point.options) | version)
+        return StepSimulator(profile, point.engine, config, machine)
+
+    found = simulator(machine).scaling_point(point.ranks)
+    caches = ({"cache_capacity": 1024}, {"cache_capacity": 0}) if point.engine == "horovod" else ({},)
+    versions = [
+        simulator(machine.with_settings({"links.algorithms": algorithms}), **cache).efficiency(point.ranks)
+        for algorithms in ("ring", "auto")
+        for cache in caches
+    ]
     return PublishedComparison(
-        published=point,
-        fitted=point is FITTED,
-        efficiency=found.efficiency,
-        low=found.low,
-        high=found.high,
-        least=min(versions),
-        most=max(versions),
-        bends=found.bends,
+        point, found.efficiency, found.low, found.high, min(versions), max(versions), found.bottleneck
     )
-
-
-def _bound(point: Published, machine: Machine) -> PublishedComparison:
-    """Nothing but the waiting for the slowest rank."""
-    slow, fast = (slowdown_quantile(machine.jitter, point.ranks, share) for share in reversed(simulation.BAND))
-    efficiency = 1 / expected_slowdown(machine.jitter, point.ranks)
-    return PublishedComparison(point, False, efficiency, 1 / slow, 1 / fast, efficiency, efficiency, "jitter")

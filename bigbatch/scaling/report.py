@@ -1,164 +1,41 @@
-"""What the commands print and write: tables on the terminal, JSON, CSV, pictures and one page."""
+"""What `bigbatch scale simulate`, `plan` and `published` print and write: tables, figures, JSON, CSV and pages."""
 
 from __future__ import annotations
 
-import json
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
 from bigbatch.artifacts import atomic
-from bigbatch.output.formatting import format_csv
-from bigbatch.scaling import pictures, published_report
-from bigbatch.scaling.machine import Machine, NcclLinks
-from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.published import PublishedComparison
-from bigbatch.scaling.simulation import TERMS, Point, StepSimulator, configure_engine
+from bigbatch.artifacts.metrics import dump_json
+from bigbatch.output.figures import COLOURS, Chart
+from bigbatch.output.formatting import format_csv, terminal_table
+from bigbatch.scaling.machine import NcclLinks, find_machine
+from bigbatch.scaling.phases import Bar, StepPhases
+from bigbatch.scaling.published import PublishedComparison, compare_published
+from bigbatch.scaling.simulation import TERMS, ScalingPoint, Simulation, StepSimulator, configure_engine
+from bigbatch.scaling.training_time import BATCH_RULES, TrainingTime, shortest
 
 if TYPE_CHECKING:
-    from bigbatch.output.figures import Chart
     from bigbatch.output.page import Page
 
-WARNING = "Simulated: nobody ran this. How far it can be trusted is in the table of published points."
+MOST_MARKED_POINTS = 40
 
+# simulate
 
-@dataclass(frozen=True)
-class Simulation:
-    """What `bigbatch scale simulate` found."""
-
-    profile: Profile
-    machine: Machine
-    settings: Mapping[str, StepSimulator]  # by engine
-    curves: Mapping[str, Sequence[Point]]
-    pictured_ranks: int
-    cpu_seconds: float
-
-    @property
-    def scale(self) -> str:
-        profile = self.profile
-        return f"simulated: {profile.model}, batch {profile.rank_batch} a rank, machine {self.machine.name}"
-
-    def rows(self) -> list[dict[str, Any]]:
-        return [
-            {name: value for name, value in asdict(point).items() if name != "worth_us"}
-            | {f"{term}_worth_us": point.worth_us[term] for term in TERMS}
-            | {"bends": point.bends}
-            for points in self.curves.values()
-            for point in points
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "simulated": True,
-            "model": self.profile.model,
-            "rank_batch": self.profile.rank_batch,
-            "times": self.profile.source,
-            "one_rank_step_us": self.profile.compute_us,
-            "gradient_bytes": self.profile.gradient_bytes,
-            "machine": self.machine.model_dump(mode="json"),
-            "engines": {name: setting.config.model_dump(mode="json") for name, setting in self.settings.items()},
-            "points": self.rows(),
-            "cpu_seconds": self.cpu_seconds,
-        }
-
-
-def show(found: Simulation) -> None:
-    console = Console()
-    profile = found.profile
-    console.print(
-        f"{profile.model}: {profile.gradient_bytes / 2**20:.1f} MiB of gradients, batch {profile.rank_batch} a rank, "
-        f"{profile.compute_us / 1e3:.1f} ms a step alone ({profile.source}); machine {found.machine.name}",
-        highlight=False,
-    )
-    for name, points in found.curves.items():
-        table = Table(title=f"{name} (simulated)", title_justify="left", box=None, pad_edge=False)
-        for column in ("ranks", "step ms", "exposed", "sends", "efficiency", "9 of 10 steps", "lost to"):
-            table.add_column(column, justify="right", no_wrap=True)
-        for point in points:
-            table.add_row(
-                f"{point.ranks:,}",
-                f"{point.step_us / 1e3:.2f}",
-                f"{point.exposed_us / 1e3:.2f}",
-                str(point.all_reduces),
-                f"{point.efficiency:.1%}",
-                f"{point.low:.1%} to {point.high:.1%}",
-                point.bends,
-            )
-        console.print(table)
-
-
-def write(found: Simulation, checked: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
-    """simulate.json, simulate.csv, the pictures of Fig. 8 and a page with all of it."""
-    from bigbatch.output.page import Page
-
-    curve = pictures.efficiency(found.curves, found.scale)
-    steps = {
-        name: pictures.one_step(name, setting.one_step(found.pictured_ranks), found.scale)
-        for name, setting in found.settings.items()
-    }
-    versions = _versions(found)
-    worths = [pictures.worth(name, points, found.scale) for name, points in found.curves.items()]
-    written = [
-        atomic.write_text(folder / "simulate.json", json.dumps(found.to_json(), indent=2)),
-        atomic.write_text(folder / "simulate.csv", format_csv(found.rows())),
-        *curve.save(folder / "efficiency"),
-    ]
-    for name, chart in steps.items():
-        written += chart.save(folder / f"step_{name}")
-    for chart, _ in versions:
-        written += chart.save(folder / "versions")
-
-    page = Page(f"{found.profile.model} on {found.machine.name}: scaling, simulated", WARNING)
-    page.strip(
-        (f"{name} on {points[-1].ranks:,} ranks ({points[-1].low:.1%} to {points[-1].high:.1%})",
-         f"{points[-1].efficiency:.1%}")
-        for name, points in found.curves.items()
-    )  # fmt: skip
-    page.charts([(curve, "Weak scaling: the same batch a rank. The band holds nine of ten steps."), *versions])
-    if isinstance(found.machine.links, NcclLinks):
-        page.text(_VERSIONS)
-    page.heading("One step")
-    page.text(
-        "Compute stream above, communication below, as in Fig. 8 of Gahlot et al. 2020. Right of the dotted line "
-        "the backward pass is over and communication is no longer hidden."
-    )
-    page.charts(((chart, "What runs when, on the slowest rank.") for chart in steps.values()), wide=True)
-    page.heading("What bends the curve")
-    page.text("Each line: by how much a step would be shorter if that one thing cost nothing.")
-    page.charts((chart, "") for chart in worths)
-    _table(page, found)
-    published_report.add_to(page, checked)
-    page.footer(
-        [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
-    )
-    return [*written, page.write(folder / "simulate.html")]
-
-
-def _versions(found: Simulation) -> list[tuple[Chart, str]]:
-    if not isinstance(found.machine.links, NcclLinks):
-        return []
-    ranks = [point.ranks for point in next(iter(found.curves.values()))]
-    curves = {}
-    for name, setting in found.settings.items():
-        for label, algorithms, options in _VARIANTS[name]:
-            machine = found.machine.with_settings({"links.algorithms": algorithms})
-            config = configure_engine(name, setting.config.model_dump() | options)
-            varied = StepSimulator(found.profile, name, config, machine)
-            curves[f"{name}, {label}"] = [(count, varied.efficiency(count)) for count in ranks]
-    return [(pictures.versions(curves, found.scale), "The same training with other versions of the libraries.")]
-
-
+_SIMULATED = "Simulated: nobody ran this. The table of published points shows how far the simulator can be trusted."
 _VERSIONS = (
-    "The outcome depends on library versions. NCCL before 2.4 had rings only, whose latency grows with the number of "
+    "The result depends on library versions. NCCL before 2.4 had rings only, whose latency grows with the number of "
     "ranks and is paid by every all-reduce, and Horovod sends many small ones. Without its response cache, Horovod's "
     "rank 0 reads a request of every rank for every tensor. Either one is enough to bend Horovod's curve; with trees "
-    "and the cache neither is left. Both are as the libraries have them; neither is fitted to a curve."
+    "and the cache neither does. Both follow the libraries' code; neither is fitted to a curve."
 )
-_VARIANTS: dict[str, tuple[tuple[str, str, dict[str, Any]], ...]] = {
+_VARIANTS: dict[str, tuple[tuple[str, str, dict[str, int]], ...]] = {
     "ddp": (("ring or tree", "auto", {}), ("rings only", "ring", {})),
     "horovod": (
         ("ring or tree", "auto", {"cache_capacity": 1024}),
@@ -166,16 +43,389 @@ _VARIANTS: dict[str, tuple[tuple[str, str, dict[str, Any]], ...]] = {
         ("ring or tree, no cache", "auto", {"cache_capacity": 0}),
     ),
 }
+_TERM_NAMES = {
+    "jitter": "waiting for the slowest rank",
+    "latency": "latency of all-reduces",
+    "transfer": "bytes over the links",
+    "negotiation": "negotiation",
+    "sharing": "computing and communicating on the same cores",
+}
 
 
-def _table(page: Page, found: Simulation) -> None:
+def print_simulation(found: Simulation) -> None:
+    console = Console()
+    profile = found.profile
+    console.print(
+        f"{profile.model}: {profile.gradient_bytes / 2**20:.1f} MiB of gradients, batch {profile.rank_batch} per rank, "
+        f"{profile.compute_us / 1e3:.1f} ms per step alone ({profile.source}); machine {found.machine.name}",
+        highlight=False,
+    )
+    columns = ("ranks", "step ms", "exposed", "all-reduces", "efficiency", "9 of 10 steps", "bottleneck")
+    for name, points in found.curves.items():
+        rows = (
+            (f"{one.ranks:,}", f"{one.step_us / 1e3:.2f}", f"{one.exposed_us / 1e3:.2f}", str(one.all_reduces),
+             f"{one.efficiency:.1%}", f"{one.low:.1%} to {one.high:.1%}", one.bottleneck)
+            for one in points
+        )  # fmt: skip
+        console.print(terminal_table(columns, rows, title=f"{name} (simulated)"))
+
+
+def write_simulation(found: Simulation, folder: Path, command: str, pictured_ranks: int) -> Path:
+    """Write simulate.json, simulate.csv, the figures of Gahlot et al. 2020, Fig. 8, and a page; return the page."""
+    from bigbatch.output.page import Page
+
+    scale = f"simulated: {found.profile.model}, batch {found.profile.rank_batch} per rank, machine {found.machine.name}"
+    curve = draw_efficiency(found.curves, scale)
+    steps = {
+        name: draw_streams(
+            f"One step of {name} on {pictured_ranks:,} ranks", one.expected_step(pictured_ranks).phases(), scale
+        )
+        for name, one in found.simulators.items()
+    }
+    versions = [draw_versions(found, scale)] if isinstance(found.machine.links, NcclLinks) else []
+    atomic.write_text(folder / "simulate.json", dump_json(found.to_json(), indent=2))
+    atomic.write_text(folder / "simulate.csv", format_csv(found.rows()))
+    curve.save(folder / "efficiency")
+    for name, chart in steps.items():
+        chart.save(folder / f"step_{name}")
+    for chart in versions:
+        chart.save(folder / "versions")
+
+    page = Page(f"{found.profile.model} on {found.machine.name}: scaling, simulated", _SIMULATED)
+    page.strip(
+        (f"{name} on {last.ranks:,} ranks ({last.low:.1%} to {last.high:.1%})", f"{last.efficiency:.1%}")
+        for name, last in ((name, points[-1]) for name, points in found.curves.items())
+    )
+    captions = ("Weak scaling: the same batch per rank. The band holds nine of ten steps.", "Other library versions.")
+    page.charts(zip((curve, *versions), captions, strict=False))
+    if versions:
+        page.text(_VERSIONS)
+    page.heading("One step")
+    page.text(
+        "Compute stream above, communication below, as in Fig. 8 of Gahlot et al. 2020. Right of the dotted line "
+        "the backward pass is over and communication is no longer hidden."
+    )
+    page.charts(((chart, "The streams of the slowest rank.") for chart in steps.values()), wide=True)
+    page.heading("What bends the curve")
+    page.text("Each line: by how much a step would be shorter if this term alone cost nothing.")
+    page.charts((draw_term_costs(name, points, scale), "") for name, points in found.curves.items())
     page.heading("Numbers")
     page.table(
-        ["engine", "ranks", "nodes", "step ms", "exposed ms", "all-reduces", "efficiency", "low", "high", "lost to"],
+        ["engine", "ranks", "nodes", "step ms", "exposed ms", "all-reduces", "efficiency", "low", "high", "bottleneck"],
         (
             (p.engine, p.ranks, p.nodes, p.step_us / 1e3, p.exposed_us / 1e3, p.all_reduces, p.efficiency, p.low,
-             p.high, p.bends)
-            for points in found.curves.values()
-            for p in points
+             p.high, p.bottleneck)
+            for p in found.points
         ),
     )  # fmt: skip
+    add_published_points(page, compare_published())
+    page.footer(
+        [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
+    )
+    return page.write(folder / "simulate.html")
+
+
+def draw_efficiency(curves: Mapping[str, Sequence[ScalingPoint]], scale: str) -> Chart:
+    """Fig. 8 (left): weak-scaling efficiency, with the band of nine of ten steps."""
+    chart = Chart("Efficiency against ranks", "ranks", "efficiency", scale=scale, log_x=True)
+    for name, points in curves.items():
+        chart.line(
+            name,
+            [point.ranks for point in points],
+            [point.efficiency for point in points],
+            low=[point.low for point in points],
+            high=[point.high for point in points],
+            markers=len(points) <= MOST_MARKED_POINTS,
+        )
+    chart.axes.set_ylim(0, 1.05)
+    return chart
+
+
+def draw_versions(found: Simulation, scale: str) -> Chart:
+    """The same training with the collectives and the negotiation of different library versions."""
+    chart = Chart("What library versions change", "ranks", "efficiency", scale=scale, log_x=True)
+    for name, simulator in found.simulators.items():
+        ranks = [point.ranks for point in found.curves[name]]
+        for label, algorithms, options in _VARIANTS[name]:
+            machine = found.machine.with_settings({"links.algorithms": algorithms})
+            config = configure_engine(name, simulator.config.model_dump() | options)
+            variant = StepSimulator(found.profile, name, config, machine)
+            efficiencies = [variant.efficiency(count) for count in ranks]
+            markers = len(ranks) <= MOST_MARKED_POINTS
+            chart.line(f"{name}, {label}", ranks, efficiencies, markers=markers, dashed=name == "ddp")
+    chart.axes.set_ylim(0, 1.05)
+    return chart
+
+
+def draw_term_costs(engine: str, points: Sequence[ScalingPoint], scale: str) -> Chart:
+    """By how much the step would be shorter without each term."""
+    chart = Chart(f"What bends the curve: {engine}", "ranks", "ms per step", scale=scale, log_x=True)
+    ranks, markers = [point.ranks for point in points], len(points) <= MOST_MARKED_POINTS
+    for term in TERMS:
+        values = [point.term_cost_us[term] / 1e3 for point in points]
+        if any(values):
+            chart.line(_TERM_NAMES[term], ranks, values, markers=markers)
+    return chart
+
+
+# one step, simulated or traced
+
+_STREAMS = ("communication", "negotiation", "compute")  # from the bottom
+_LEAST_LABELLED = 0.05  # of the step: shorter bars have no room for a label
+
+
+def draw_streams(title: str, phases: StepPhases, scale: str) -> Chart:
+    """Fig. 8 (right): the streams of one step, in milliseconds from its start, with the sizes of messages."""
+    bars, step_us = phases.bars, phases.step_us
+    lanes = sorted({(bar.stream, bar.lane) for bar in bars}, key=lambda lane: (_STREAMS.index(lane[0]), -lane[1]))
+    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 1.5 + 0.3 * max(3, len(lanes))))
+    spans: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for index, bar in enumerate(bars):
+        start, end = bar.start_us / 1e3, bar.end_us / 1e3
+        row = lanes.index((bar.stream, bar.lane))
+        spans[row, _bar_colour(bar, index)].append((start, end - start))
+        chart.rows.append({"series": bar.stream, "what": bar.label, "ms": start, "end ms": end, "bytes": bar.bytes})
+        if bar.stream == "communication" and bar.end_us - bar.start_us > _LEAST_LABELLED * step_us:
+            size = f"{bar.bytes / 2**20:.2g} MiB" if bar.bytes >= 2**20 / 10 else f"{bar.bytes / 2**10:.2g} KiB"
+            chart.axes.text((start + end) / 2, row, size, ha="center", va="center", color="white", fontsize=7)
+    for (row, colour), intervals in spans.items():
+        # an edge of the same colour keeps bars of microseconds visible
+        chart.axes.broken_barh(intervals, (row - 0.36, 0.72), facecolor=colour, edgecolor=colour, linewidth=0.4)
+    chart.axes.set_yticks(range(len(lanes)), [stream + (f" {lane + 1}" if lane else "") for stream, lane in lanes])
+    chart.axes.set_xlim(0, step_us / 1e3)
+    chart.axes.set_ylim(-0.6, len(lanes) - 0.4)
+    _label_phases(chart, [bar for bar in bars if bar.stream == "compute"], step_us, len(lanes) - 1)
+    return chart
+
+
+def _label_phases(chart: Chart, compute: Sequence[Bar], step_us: float, row: int) -> None:
+    forward = next(bar for bar in compute if bar.label == "forward")
+    backward_end_us = max(bar.end_us for bar in compute if bar.label != "update")
+    update_start_us = min((bar.start_us for bar in compute if bar.label == "update"), default=step_us)
+    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
+    for name, start_us, end_us, colour in (
+        ("forward", forward.start_us, forward.end_us, "white"),
+        ("backward", forward.end_us, backward_end_us, "white"),
+        ("waiting", backward_end_us, update_start_us, "#444444"),
+    ):
+        if end_us - start_us > _LEAST_LABELLED * step_us:
+            chart.axes.text((start_us + end_us) / 2e3, row, name, ha="center", va="center", color=colour)
+
+
+def _bar_colour(bar: Bar, index: int) -> str:
+    """Neighbours in two shades, so that layers and all-reduces can be counted."""
+    if bar.stream == "compute":
+        return "#6B7480" if bar.label in ("forward", "update") else (COLOURS[0], "#2F86BE")[index % 2]
+    return (COLOURS[1], "#A34700")[index % 2] if bar.stream == "communication" else COLOURS[2]
+
+
+# plan
+
+_PLAN_COLUMNS = ("ranks", "global batch", "per rank", "step ms", "samples", "time", "speed-up")
+_PLAN_WARNING = "Simulated: nobody ran this. 'bigbatch scale published' shows how far the simulator can be trusted."
+_SMALL_BATCHES = (
+    "Small batches per rank leave a device half idle. All that the simulator knows of this is a least time per layer "
+    "(kernel_us of the machine's device): measure a step at this batch per rank before relying on it."
+)
+_RULE_NAMES = {
+    "best": "the best batch for each",
+    "divided": "the present global batch, divided",
+    "filled": "the largest batch that fits",
+}
+
+
+def print_plan(times: Sequence[TrainingTime], most_ranks: int) -> None:
+    best = shortest(times)
+    rows = (
+        (f"{one.ranks:,}", f"{one.global_batch:,}", f"{one.rank_batch:,}", f"{one.step_us / 1e3:.2f}",
+         f"{one.samples:.3g} x", f"{one.time:.3g}", _format_speedup(one.time), "<- best" if one is best else "")
+        for one in times
+        if one.batch_rule == "best"
+    )  # fmt: skip
+    console = Console()
+    console.print(terminal_table((*_PLAN_COLUMNS, ""), rows))
+    console.print(describe_plan(times, most_ranks), highlight=False)
+    console.print(_PLAN_WARNING, highlight=False)
+    if best.rank_batch < max(one.rank_batch for one in times):
+        console.print(_SMALL_BATCHES, highlight=False)
+
+
+def describe_plan(times: Sequence[TrainingTime], most_ranks: int) -> str:
+    """The answer in a sentence or two."""
+    best = shortest(times)
+    text = (
+        f"{_format_ranks(best)} at global batch {best.global_batch:,} finish first: {_format_speedup(best.time)} times "
+        "as fast as one rank"
+    )
+    if best.time_low != best.time_high:
+        low, high = _format_speedup(best.time_high), _format_speedup(best.time_low)
+        text += f" ({low} to {high} over the noise scale's interval)"
+    for longer, words in ((1.1, "10 % longer"), (2.0, "twice as long")):
+        fewest = min((one for one in times if one.time <= longer * best.time), key=lambda one: one.ranks)
+        if fewest.ranks < best.ranks:
+            text += f"; {_format_ranks(fewest)} at {fewest.global_batch:,} take at most {words}"
+    if best.ranks == most_ranks:
+        text += f". More than {most_ranks:,} ranks were not simulated, and may be better"
+    return text + "."
+
+
+def write_plan(
+    times: Sequence[TrainingTime], most_ranks: int, about: Mapping[str, Any], folder: Path, command: str
+) -> Path:
+    """Write plan.json, plan.csv, a figure and a page; return the page. `about` says what was simulated."""
+    from bigbatch.output.page import Page
+
+    answer, rows = describe_plan(times, most_ranks), [asdict(one) for one in times]
+    scale = f"simulated: {about['model']}, machine {about['machine']}, noise scale {about['noise_scale']:,.0f}"
+    chart = draw_training_times(times, scale)
+    atomic.write_text(folder / "plan.json", dump_json({**about, "answer": answer, "choices": rows}, indent=2))
+    atomic.write_text(folder / "plan.csv", format_csv(rows))
+    chart.save(folder / "training_time")
+    page = Page(f"How many ranks for {about['model']}", _PLAN_WARNING)
+    page.text(answer)
+    page.charts([(chart, "Lower is faster. The band is the interval of the noise scale, where it is known.")])
+    page.text("The best batch for each number of ranks. Times and samples are over those of one rank at present.")
+    page.table(
+        _PLAN_COLUMNS,
+        (
+            (o.ranks, o.global_batch, o.rank_batch, o.step_us / 1e3, o.samples, o.time, _format_speedup(o.time))
+            for o in times
+            if o.batch_rule == "best"
+        ),
+    )
+    page.text(_SMALL_BATCHES, kind="warning")
+    page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
+    return page.write(folder / "plan.html")
+
+
+def draw_training_times(times: Sequence[TrainingTime], scale: str) -> Chart:
+    """Time to the same loss against ranks, for each rule to choose the batch."""
+    chart = Chart("Training time", "ranks", "time over one rank's", scale=scale, log_x=True, log_y=True)
+    for rule in BATCH_RULES:
+        chosen = [one for one in times if one.batch_rule == rule]
+        if chosen:
+            chart.line(
+                _RULE_NAMES[rule],
+                [one.ranks for one in chosen],
+                [one.time for one in chosen],
+                low=[one.time_low for one in chosen],
+                high=[one.time_high for one in chosen],
+                markers=len(chosen) <= MOST_MARKED_POINTS,
+            )
+    best = shortest(times)
+    chart.vertical(best.ranks, f"{best.ranks:,} ranks, batch {best.global_batch:,}")
+    return chart
+
+
+def _format_ranks(one: TrainingTime) -> str:
+    return "1 rank" if one.ranks == 1 else f"{one.ranks:,} ranks"
+
+
+def _format_speedup(time: float) -> str:
+    return f"{1 / time:,.0f}" if time < 0.01 else f"{1 / time:.3g}"
+
+
+# published
+
+_PUBLISHED_COLUMNS = ("what", "ranks", "published", "simulated", "error", "9 of 10 steps", "over versions",
+                      "bottleneck", "verdict", "source", "assumed")  # fmt: skip
+
+
+def published_rows(comparisons: Sequence[PublishedComparison]) -> list[dict[str, object]]:
+    """The table of published points."""
+    return [
+        dict(
+            zip(
+                _PUBLISHED_COLUMNS,
+                (
+                    one.published.what,
+                    one.published.ranks,
+                    f"{one.published.efficiency:.1%}",
+                    f"{one.efficiency:.1%}",
+                    f"{_format_error(one)} points",
+                    f"{one.low:.1%} to {one.high:.1%}",
+                    f"{one.least:.1%} to {one.most:.1%}" if one.published.model else "",
+                    one.bottleneck,
+                    one.verdict,
+                    one.published.source,
+                    one.published.assumed,
+                ),
+                strict=True,
+            )
+        )
+        for one in comparisons
+    ]
+
+
+def add_published_points(page: Page, comparisons: Sequence[PublishedComparison]) -> None:
+    """Add the table of published points, and a sentence for each that the simulator gets wrong."""
+    page.heading("Compared with published measurements")
+    page.text(_describe_fit(comparisons))
+    page.table(_PUBLISHED_COLUMNS, (list(row.values()) for row in published_rows(comparisons)))
+    for line in describe_failures(comparisons):
+        page.text(line, kind="warning")
+
+
+def _describe_fit(comparisons: Sequence[PublishedComparison]) -> str:
+    fitted = next(one.published for one in comparisons if one.fitted)
+    jitter = find_machine(fitted.machine).jitter
+    return (
+        f"One number is fitted, on one point: the jitter of a rank, {jitter.fraction:.2%} of its step "
+        f"({jitter.kind}), so that {fitted.what} on {fitted.ranks:,} ranks has its published efficiency. "
+        "The other points test it; the same jitter is used on every machine."
+    )
+
+
+def _format_error(one: PublishedComparison) -> str:
+    return f"{round(100 * one.error, 1) + 0.0:+.1f}"  # no -0.0
+
+
+def describe_failures(comparisons: Sequence[PublishedComparison]) -> list[str]:
+    """One sentence for each point that the simulator gets wrong."""
+    return [
+        f"It fails for {one.published.what} on {one.published.ranks:,} ranks: {one.efficiency:.1%} where "
+        f"{one.published.efficiency:.1%} was measured (the bottleneck is {one.bottleneck}). {one.published.caveat}"
+        for one in comparisons
+        if one.verdict == "fails"
+    ]
+
+
+def print_published(comparisons: Sequence[PublishedComparison]) -> None:
+    console = Console()
+    console.print(_describe_fit(comparisons), highlight=False)
+    rows = (
+        (one.published.what, f"{one.published.ranks:,}", f"{one.published.efficiency:.1%}", f"{one.efficiency:.1%}",
+         _format_error(one), f"{100 * one.low:.0f} to {100 * one.high:.0f}", one.verdict)
+        for one in comparisons
+    )  # fmt: skip
+    console.print(
+        terminal_table(("", "ranks", "paper", "ours", "error", "9 of 10", "verdict"), rows, left=("", "verdict"))
+    )
+    for line in describe_failures(comparisons):
+        console.print(line, highlight=False)
+
+
+def write_published(comparisons: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
+    """Write published.md and published.csv, with the command, the commit and the date."""
+    from bigbatch.artifacts.provenance import collect
+
+    commit = collect()["commit"] or "unknown"
+    rows = published_rows(comparisons)
+    lines = [
+        "# Published points",
+        "",
+        f"`{command}`, commit {commit[:12]}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        "Efficiencies are simulated, not run.",
+        "",
+        _describe_fit(comparisons),
+        "",
+        "| " + " | ".join(_PUBLISHED_COLUMNS) + " |",
+        "|" + "---|" * len(_PUBLISHED_COLUMNS),
+        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
+        "",
+        *(f"{line}\n" for line in describe_failures(comparisons)),
+    ]
+    return [
+        atomic.write_text(folder / "published.md", "\n".join(lines)),
+        atomic.write_text(folder / "published.csv", format_csv(rows)),
+    ]

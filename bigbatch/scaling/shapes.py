@@ -1,81 +1,57 @@
-"""A model part as layers with their gradients, FLOPs and traffic, found by showing it one sample."""
+"""The layers of a model part with their gradients, FLOPs and memory traffic, found with one forward pass."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from bigbatch import models, parts
-from bigbatch.datasets import Dataset
+import torch
+from torch import nn
+
+from bigbatch import datasets, models, parts
 from bigbatch.errors import Problem
-from bigbatch.scaling.networks import BYTES_A_NUMBER, Shape
+from bigbatch.scaling.networks import BYTES_PER_NUMBER
+from bigbatch.scaling.profile import LayerShape
 
 
-def of_part(name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int) -> list[Shape]:
-    """The layers in the order of the forward pass, for one sample."""
-    import torch
-
+def find_layer_shapes(
+    name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int
+) -> list[LayerShape]:
+    """Return the layers in the order of the forward pass."""
     # the meta device would need no memory, but loads torch's compiler, which takes longer than one sample does
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model, inputs = built(name, options, sample_shape, classes, samples=1)
-        return _called(model.eval(), inputs)
+        model, inputs = build_model(name, options, sample_shape, classes, samples=1)
+        return _record_modules(model.eval(), inputs)
 
 
-def built(
+def build_model(
     name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, samples: int
-) -> tuple[Any, Any]:
-    """The model of a part and inputs for it, made up."""
-    import torch
-
-    language = len(sample_shape) == 1
+) -> tuple[nn.Module, torch.Tensor]:
+    """Build the model of a part, and synthetic inputs for it."""
     if min(*sample_shape, classes) < 1:
-        raise Problem(f"a sample of shape {sample_shape} with {classes} classes is nothing: use numbers from 1 on")
-    nothing = _Nothing(sequential=language)
-    dataset = Dataset(
-        nothing, nothing, tuple(map(str, range(classes))), sample_shape, "", "language" if language else "classify"
-    )
+        raise Problem(f"a sample of shape {sample_shape} with {classes} classes is empty: use numbers from 1 on")
+    synthetic = {"name": "synthetic", "sample_shape": sample_shape, "classes": classes, "samples": samples}
+    dataset = datasets.load(parts.configure("datasets", synthetic))
     model = models.build(parts.configure("models", {**options, "name": name}), dataset)
-    shape = (samples, *sample_shape)
-    return model, torch.zeros(shape, dtype=torch.long) if language else torch.rand(shape)
+    return model, dataset.train.fetch(torch.arange(samples))[0]
 
 
-@dataclass
-class _Nothing:
-    """Samples of a dataset that only has a shape."""
+def _record_modules(model: nn.Module, inputs: torch.Tensor) -> list[LayerShape]:
+    """Record every module without children that forward calls. Functions (ReLUs, sums) are not recorded."""
+    found: list[LayerShape] = []
+    counted: set[int] = set()
 
-    lazy: bool = False
-    sequential: bool = False
-
-    def __len__(self) -> int:
-        return 0
-
-    @property
-    def labels(self) -> Any:
-        raise NotImplementedError
-
-    def fetch(self, indices: Any, *, seed: int = 0, epoch: int | None = None) -> Any:
-        raise NotImplementedError
-
-
-def _called(model: Any, inputs: Any) -> list[Shape]:
-    """Every module without children that forward calls; functions that are no modules (ReLUs, sums) are not seen."""
-    import torch
-
-    found: list[Shape] = []
-    sent: set[int] = set()
-
-    def note(name: str, module: torch.nn.Module, given: tuple[Any, ...], output: Any) -> None:
+    def record(name: str, module: torch.nn.Module, given: tuple[Any, ...], output: Any) -> None:
         numbers_in = sum(tensor.numel() for tensor in given if isinstance(tensor, torch.Tensor))
         result = output if isinstance(output, torch.Tensor) else output[0]
-        own = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in sent]
-        sent.update(map(id, own))
-        sizes = tuple(parameter.numel() * parameter.element_size() for parameter in own)
-        found.append(Shape(name, sizes, _flops(module, result), BYTES_A_NUMBER * (numbers_in + result.numel())))
+        own = [one for one in module.parameters() if one.requires_grad and id(one) not in counted]
+        counted.update(map(id, own))
+        sizes = tuple(one.numel() * one.element_size() for one in own)
+        found.append(LayerShape(name, sizes, _flops(module, result), BYTES_PER_NUMBER * (numbers_in + result.numel())))
 
     hooks = [
-        module.register_forward_hook(lambda module, given, output, name=name: note(name, module, given, output))
+        module.register_forward_hook(lambda module, given, output, name=name: record(name, module, given, output))
         for name, module in model.named_modules()
         if not list(module.children())
     ]
@@ -85,16 +61,12 @@ def _called(model: Any, inputs: Any) -> list[Shape]:
         for hook in hooks:
             hook.remove()
     if not any(shape.gradient_bytes for shape in found):
-        raise Problem(
-            f"{type(model).__name__} has no parameter that its layers use: name a model that learns something"
-        )
+        raise Problem(f"{type(model).__name__} has no parameter that its layers use: use a model with parameters")
     return found
 
 
-def _flops(module: Any, output: Any) -> float:
+def _flops(module: nn.Module, output: torch.Tensor) -> float:
     """Two for each weight of a matrix or kernel at each position of the output."""
-    from torch import nn
-
     if isinstance(module, nn.Embedding):
         return 0.0
     channels = output.shape[1] if isinstance(module, nn.modules.conv._ConvNd) else output.shape[-1]

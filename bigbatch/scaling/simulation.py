@@ -1,18 +1,19 @@
-"""Many numbers of ranks: the expected step, the band of the jitter, and what each term of the step is worth.
+"""Scaling curves: the expected step for many numbers of ranks, the band of the jitter, and the cost of each term.
 
-Terms: jitter (waiting for the slowest rank), latency and transfer of all-reduces, negotiation (Horovod's questions) and
-sharing (what computing loses where ranks compute and send on the same cores).
+Terms: jitter (waiting for the slowest rank), latency and transfer of all-reduces, negotiation (of Horovod), and sharing
+(what computing loses where ranks compute and communicate on the same cores).
 
-Efficiency is the weak-scaling one: the step of one rank over the step of N ranks with the same batch each. The band
+Efficiency is that of weak scaling: the step of one rank over the step of N ranks with the same batch per rank. The band
 holds nine of ten steps: the slowest rank's factor between its 5 % and its 95 % quantile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean as mean
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -22,17 +23,37 @@ from bigbatch.scaling import ddp, horovod
 from bigbatch.scaling.jitter import expected_slowdown, representative_slowdowns, slowdown_quantile
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.step import Step
+from bigbatch.scaling.step import SimulatedStep
 
-ENGINES: dict[str, Any] = {"ddp": ddp, "horovod": horovod}
+
+class SimulatedEngine(Protocol):
+    """What a module that simulates an engine offers. `config` is of its own class `Config`."""
+
+    @property
+    def Config(self) -> type[BaseModel]: ...
+
+    def simulate_step(self, profile: Profile, config: Any, machine: Machine, ranks: int) -> SimulatedStep: ...
+
+    def simulate_steps(
+        self,
+        profile: Profile,
+        factors: Sequence[float],
+        config: Any,
+        machine: Machine,
+        ranks: int,
+        *,
+        zero_cost: Collection[str] = (),
+    ) -> list[SimulatedStep]: ...
+
+
+ENGINES: dict[str, SimulatedEngine] = {"ddp": ddp, "horovod": horovod}
 BAND = (0.05, 0.95)
 TERMS = ("jitter", "latency", "transfer", "negotiation", "sharing")
-MOST_RANKS = 10_000_000
 
 
 @dataclass(frozen=True)
-class Point:
-    """One number of ranks. `worth_us[term]`: by how much the step would be shorter if that term alone were free."""
+class ScalingPoint:
+    """One number of ranks. `term_cost_us`: by how much the step would be shorter if that term alone cost nothing."""
 
     engine: str
     ranks: int
@@ -43,20 +64,20 @@ class Point:
     low: float
     high: float
     all_reduces: int
-    worth_us: dict[str, float]
+    term_cost_us: dict[str, float]
 
     @property
-    def bends(self) -> str:
-        """The term that is worth most."""
-        most = max(TERMS, key=lambda term: self.worth_us[term])
-        return most if self.worth_us[most] > 0 else "nothing"
+    def bottleneck(self) -> str:
+        """The term that costs most."""
+        most = max(TERMS, key=lambda term: self.term_cost_us[term])
+        return most if self.term_cost_us[most] > 0 else "nothing"
 
 
-def configure_engine(engine: str, options: dict[str, Any]) -> BaseModel:
-    """The options of an engine as its Config."""
+def configure_engine(engine: str, options: Mapping[str, object]) -> BaseModel:
+    """Return the options of a simulated engine as its Config."""
     if engine not in ENGINES:
         raise Problem(f"no simulated engine called '{engine}'{did_you_mean(engine, ENGINES)} Use ddp or horovod")
-    config: type[BaseModel] = ENGINES[engine].Config
+    config = ENGINES[engine].Config
     try:
         return config.model_validate(options)
     except ValidationError as error:
@@ -65,86 +86,126 @@ def configure_engine(engine: str, options: dict[str, Any]) -> BaseModel:
 
 @dataclass(frozen=True)
 class StepSimulator:
-    """Everything but the number of ranks."""
+    """Simulates the steps of a model with an engine on a machine, for any number of ranks."""
 
     profile: Profile
     engine: str
     config: BaseModel
     machine: Machine
 
-    def one_step(self, ranks: int) -> Step:
-        """The expected step as a picture: what ran when."""
-        profile = self._slowed(expected_slowdown(self.machine.jitter, ranks), ranks, self.machine)
+    def expected_step(self, ranks: int) -> SimulatedStep:
+        """Simulate one step in which the slowest rank has its expected slowdown."""
+        profile = self._slow_down(expected_slowdown(self.machine.jitter, ranks), ranks, self.machine)
         return ENGINES[self.engine].simulate_step(profile, self.config, self.machine, ranks)
 
-    def step_us(self, ranks: int, *, share: float | None = None, free: Collection[str] = ()) -> float:
-        """The expected step; with `share`, what this share of steps stays below; with `free`, terms at no cost."""
-        return mean(step.step_us for step in self._steps(ranks, share, free))
+    def step_us(self, ranks: int, *, quantile: float | None = None, zero_cost: Collection[str] = ()) -> float:
+        """The expected step; with `quantile`, that of steps; with `zero_cost`, without the cost of these terms."""
+        return mean(step.step_us for step in self._simulate_steps(ranks, quantile, zero_cost))
 
     def efficiency(self, ranks: int) -> float:
         return self.profile.compute_us / self.step_us(ranks)
 
-    def point(self, ranks: int) -> Point:
-        steps = self._steps(ranks)
+    def scaling_point(self, ranks: int) -> ScalingPoint:
+        steps = self._simulate_steps(ranks)
         step_us = mean(step.step_us for step in steps)
         compute_us = self.profile.compute_us
-        fast_us, slow_us = (self.step_us(ranks, share=share) for share in BAND)
-        return Point(
+        fast_us, slow_us = (self.step_us(ranks, quantile=quantile) for quantile in BAND)
+        return ScalingPoint(
             engine=self.engine,
             ranks=ranks,
             nodes=self.machine.layout(ranks)[0],
             step_us=step_us,
-            # what computing itself loses to other ranks on the same cores is not communication
+            # compute time lost to other ranks on the same cores is not communication
             exposed_us=mean(step.exposed_us for step in steps),
             efficiency=compute_us / step_us,
             low=compute_us / slow_us,
             high=compute_us / fast_us,
-            all_reduces=len(self.one_step(ranks).sent),
-            # a later start can put two tensors into one buffer and save more than it costs: that is worth nothing
-            worth_us={term: max(0.0, step_us - self.step_us(ranks, free=(term,))) for term in TERMS},
+            all_reduces=len(self.expected_step(ranks).messages),
+            # a later start can fuse two tensors and save more than it costs: such a term costs nothing
+            term_cost_us={term: max(0.0, step_us - self.step_us(ranks, zero_cost=(term,))) for term in TERMS},
         )
 
-    def _steps(self, ranks: int, share: float | None = None, free: Collection[str] = ()) -> list[Step]:
-        """Steps whose mean is the expected one, see `step_us`."""
+    def _simulate_steps(
+        self, ranks: int, quantile: float | None = None, zero_cost: Collection[str] = ()
+    ) -> list[SimulatedStep]:
+        """Simulate steps whose mean is the expected one, see `step_us`."""
+        jitter = self.machine.jitter
         factors: tuple[float, ...] = (1.0,)
-        if "jitter" not in free:
-            jitter = self.machine.jitter
-            factors = (
-                representative_slowdowns(jitter, ranks) if share is None else (slowdown_quantile(jitter, ranks, share),)
-            )
-        machine = self.machine.unshared() if "sharing" in free else self.machine
-        profile = self._slowed(1.0, ranks, machine)
-        return ENGINES[self.engine].simulate_steps(profile, factors, self.config, machine, ranks, free=free)
+        if "jitter" not in zero_cost and quantile is not None:
+            factors = (slowdown_quantile(jitter, ranks, quantile),)
+        elif "jitter" not in zero_cost:
+            factors = representative_slowdowns(jitter, ranks)
+        machine = self.machine.without_core_sharing() if "sharing" in zero_cost else self.machine
+        profile = self._slow_down(1.0, ranks, machine)
+        engine = ENGINES[self.engine]
+        return engine.simulate_steps(profile, factors, self.config, machine, ranks, zero_cost=zero_cost)
 
-    def _slowed(self, factor: float, ranks: int, machine: Machine) -> Profile:
-        return self.profile.slowed(factor * (machine.contention if ranks > 1 else 1.0))
+    def _slow_down(self, factor: float, ranks: int, machine: Machine) -> Profile:
+        return self.profile.scale_times(factor * (machine.contention if ranks > 1 else 1.0))
 
 
-def counts(to: int, points: int, ranks_per_node: int) -> list[int]:
-    """At most `points` numbers of ranks from 1 to `to`, evenly in their logarithm, beyond a node in whole nodes."""
-    if not 1 <= to <= MOST_RANKS:
-        raise Problem(f"--to {to} makes no sense: use a number of ranks from 1 to {MOST_RANKS:,}")
-    if points < 1:
-        raise Problem(f"--points {points} makes no curve: use 1 or more")
+def rank_counts(to: int, points: int, ranks_per_node: int) -> list[int]:
+    """Return at most `points` numbers of ranks from 1 to `to`, evenly spaced in their logarithm.
+
+    Beyond a node they are whole nodes.
+    """
     if points == 1:
         return [to]
-    # among the small numbers several fall together: a finer grid makes up for them
+    # several small numbers round to the same: a finer grid makes up for them
     for gaps in range(points - 1, 4 * points):
-        found = {_whole_nodes(to ** (index / gaps), to, ranks_per_node) for index in range(gaps + 1)}
+        found = {_round_to_nodes(to ** (index / gaps), to, ranks_per_node) for index in range(gaps + 1)}
         if len(found) >= points:
             break
     return sorted(found)
 
 
-def _whole_nodes(ranks: float, to: int, ranks_per_node: int) -> int:
+def _round_to_nodes(ranks: float, to: int, ranks_per_node: int) -> int:
     if ranks <= ranks_per_node:
         return max(1, round(ranks))
     return min(to, round(ranks / ranks_per_node) * ranks_per_node)
 
 
-def curve(
-    profile: Profile, engines: dict[str, BaseModel], machine: Machine, ranks: Sequence[int]
-) -> dict[str, list[Point]]:
-    """For each engine a point for each number of ranks."""
-    settings = {name: StepSimulator(profile, name, config, machine) for name, config in engines.items()}
-    return {name: [setting.point(count) for count in ranks] for name, setting in settings.items()}
+@dataclass(frozen=True)
+class Simulation:
+    """The scaling curves of one model on one machine, by engine."""
+
+    profile: Profile
+    machine: Machine
+    simulators: Mapping[str, StepSimulator]
+    curves: Mapping[str, Sequence[ScalingPoint]]
+    cpu_seconds: float
+
+    @property
+    def points(self) -> list[ScalingPoint]:
+        return [point for curve in self.curves.values() for point in curve]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat record per point, for CSV and JSON."""
+        return [
+            {name: value for name, value in asdict(point).items() if name != "term_cost_us"}
+            | {f"{term}_cost_us": point.term_cost_us[term] for term in TERMS}
+            | {"bottleneck": point.bottleneck}
+            for point in self.points
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "simulated": True,
+            "model": self.profile.model,
+            "rank_batch": self.profile.rank_batch,
+            "times": self.profile.source,
+            "one_rank_step_us": self.profile.compute_us,
+            "gradient_bytes": self.profile.gradient_bytes,
+            "machine": self.machine.model_dump(mode="json"),
+            "engines": {name: one.config.model_dump(mode="json") for name, one in self.simulators.items()},
+            "points": self.rows(),
+            "cpu_seconds": self.cpu_seconds,
+        }
+
+
+def simulate(profile: Profile, engines: Mapping[str, BaseModel], machine: Machine, ranks: Sequence[int]) -> Simulation:
+    """Simulate a model with each engine (by name, with its Config) on each number of ranks."""
+    started = time.process_time()
+    simulators = {name: StepSimulator(profile, name, config, machine) for name, config in engines.items()}
+    curves = {name: [one.scaling_point(count) for count in ranks] for name, one in simulators.items()}
+    return Simulation(profile, machine, simulators, curves, time.process_time() - started)

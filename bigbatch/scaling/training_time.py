@@ -1,8 +1,8 @@
-"""The number of ranks that ends a training first: fewer seconds a step against more samples to the same loss.
+"""The number of ranks with the shortest training: less time per step against more samples to the same loss.
 
-A global batch B needs (φ + B)/(φ + B₀) times the samples of B₀, the batch of now, with φ the noise scale; the time of
-a step comes from the simulator. N ranks can divide the batch of now (B₀/N each), be filled (all that one can hold), or
-take what is best from the first on. Times are relative to one rank at the batch of now.
+A global batch B needs (φ + B)/(φ + B₀) times the samples of B₀, the present global batch, with φ the noise scale; the
+time of a step comes from the simulator. N ranks can divide the present batch (B₀/N each), take the largest batch that
+fits (filled), or the batch with the shortest training (best). Times are relative to one rank at the present batch.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pydantic import BaseModel
 from bigbatch.errors import Problem
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.simulation import StepSimulator
-from bigbatch.scaling.workload import Profiles
+from bigbatch.scaling.workload import ProfileAtBatch
 
-Way = Literal["best", "divided", "filled"]
-WAYS: tuple[Way, ...] = ("best", "divided", "filled")
+BatchRule = Literal["best", "divided", "filled"]
+BATCH_RULES: tuple[BatchRule, ...] = ("best", "divided", "filled")
 
 
 @dataclass(frozen=True)
-class Noise:
-    """The noise scale with its interval, where it has one: then an end that is None is infinity."""
+class NoiseScale:
+    """The noise scale in samples, and its interval if known: then an end that is None is infinite."""
 
     scale: float
     low: float | None = None
@@ -42,55 +42,57 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One way to use some ranks. Times are over that of one rank at the global batch of now."""
+class TrainingTime:
+    """The training time on some ranks with some global batch, over that of one rank at the present global batch."""
 
-    way: Way
+    batch_rule: BatchRule
     ranks: int
     global_batch: int
     rank_batch: int
     step_us: float
-    samples: float  # to the same loss, over those at the global batch of now
+    samples: float  # to the same loss, over those at the present global batch
     time: float
     time_low: float  # over the interval of the noise scale
     time_high: float
 
 
 @dataclass(frozen=True)
-class Planner:
-    """What stays the same for every number of ranks. `most_rank_batch` is what one rank holds in one pass."""
+class TrainingTimeEstimator:
+    """Estimates training times for any number of ranks. `most_rank_batch` is what one rank holds in one pass."""
 
-    profiles: Profiles
+    profiles: ProfileAtBatch
     engine: str
     config: BaseModel
     machine: Machine
     global_batch: int
     most_rank_batch: int
-    noise: Noise
+    noise: NoiseScale
 
-    def choices(self, ranks: Sequence[int]) -> list[Choice]:
-        """Every way for each number of ranks; the batch of now is divided as far as each rank gets a sample."""
-        return [choice for count in ranks for choice in self._of(count)]
+    def estimate(self, ranks: Sequence[int]) -> list[TrainingTime]:
+        """Apply every batch rule to each number of ranks; the present batch is divided if each rank gets a sample."""
+        times = []
+        for count in ranks:
+            others = [self._estimate("filled", count, count * self.most_rank_batch)]
+            if count <= self.global_batch:
+                others.insert(0, self._estimate("divided", count, self.global_batch))
+            times += [self._best(count, others), *others]
+        return times
 
-    def _of(self, ranks: int) -> list[Choice]:
-        filled = self._choice("filled", ranks, ranks * self.most_rank_batch)
-        if ranks > self.global_batch:
-            return [self._best(ranks, [filled]), filled]
-        divided = self._choice("divided", ranks, self.global_batch)
-        return [self._best(ranks, [divided, filled]), divided, filled]
+    def _best(self, ranks: int, others: list[TrainingTime]) -> TrainingTime:
+        """Return the shortest time of powers of two per rank and of the others, at no less than the present batch.
 
-    def _best(self, ranks: int, others: list[Choice]) -> Choice:
-        """Of the powers of two a rank, and the others. Never less than the batch of now: what a step costs besides its
-        samples (the optimizer, the input) is hardly in the layers' times, and small batches would look too good."""
+        Costs of a step besides its samples (optimizer, input) are hardly in the layers' times, so that small batches
+        would look too good.
+        """
         powers = (ranks * 2**power for power in range((self.most_rank_batch - 1).bit_length()))
-        tried = [*others, *(self._choice("best", ranks, batch) for batch in powers)]
-        return replace(best([one for one in tried if one.global_batch >= self.global_batch]), way="best")
+        times = [*others, *(self._estimate("best", ranks, batch) for batch in powers)]
+        return replace(shortest([one for one in times if one.global_batch >= self.global_batch]), batch_rule="best")
 
     @cached_property
     def _alone_us(self) -> float:
         return self._step_us(1, self.global_batch)
 
-    def _choice(self, way: Way, ranks: int, global_batch: int) -> Choice:
+    def _estimate(self, batch_rule: BatchRule, ranks: int, global_batch: int) -> TrainingTime:
         step_us, alone_us = self._step_us(ranks, global_batch), self._alone_us
 
         def time(noise_scale: float) -> float:
@@ -98,8 +100,8 @@ class Planner:
             return steps * step_us / alone_us
 
         ends = [time(end) for end in self.noise.ends]
-        return Choice(
-            way=way,
+        return TrainingTime(
+            batch_rule=batch_rule,
             ranks=ranks,
             global_batch=global_batch,
             rank_batch=math.ceil(global_batch / ranks),
@@ -116,39 +118,39 @@ class Planner:
         return float(samples_factor(global_batch, self.global_batch, noise_scale))
 
     def _step_us(self, ranks: int, global_batch: int) -> float:
-        """Where a rank's share does not fit, in passes of which only the last one sends."""
-        share = math.ceil(global_batch / ranks)
-        passes = math.ceil(share / self.most_rank_batch)
-        profile = self.profiles(math.ceil(share / passes))
-        silent_us = (passes - 1) * (profile.forward_us + profile.backward_us)
-        profile = replace(profile, forward_us=profile.forward_us + silent_us)
+        """Where a rank's batch does not fit, it takes several passes, and only the last one communicates."""
+        rank_batch = math.ceil(global_batch / ranks)
+        passes = math.ceil(rank_batch / self.most_rank_batch)
+        profile = self.profiles(math.ceil(rank_batch / passes))
+        earlier_us = (passes - 1) * (profile.forward_us + profile.backward_us)
+        profile = replace(profile, forward_us=profile.forward_us + earlier_us)
         return StepSimulator(profile, self.engine, self.config, self.machine).step_us(ranks)
 
 
-def best(choices: Sequence[Choice]) -> Choice:
-    """The shortest time; of equal ones the fewest ranks."""
-    return min(choices, key=lambda choice: (choice.time, choice.ranks))
+def shortest(times: Sequence[TrainingTime]) -> TrainingTime:
+    """Return the shortest time; of equal ones that with the fewest ranks."""
+    return min(times, key=lambda one: (one.time, one.ranks))
 
 
-def noise(given: str) -> Noise:
-    """A number, or the JSON that `bigbatch advise` wrote."""
+def parse_noise_scale(given: str) -> NoiseScale:
+    """Read a number, or the JSON that `bigbatch advise` wrote."""
     try:
-        return _checked(Noise(float(given)), given)
+        return _check_noise_scale(NoiseScale(float(given)), given)
     except ValueError:
         pass
     try:
         advice = json.loads(Path(given).read_text(encoding="utf-8"))
         low, high = advice.get("noise_scale_interval") or (None, None)
-        return _checked(Noise(float(advice["noise_scale"]), low, high), given)
+        return _check_noise_scale(NoiseScale(float(advice["noise_scale"]), low, high), given)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Problem(
-            f"--noise-scale {given} is neither a number nor advice with a noise_scale in it: "
+            f"--noise-scale {given} is neither a number nor advice with a noise_scale: "
             "give a number of samples, or the JSON of 'bigbatch advise --json'"
         ) from error
 
 
-def _checked(found: Noise, given: str) -> Noise:
-    for value in (found.scale, found.low, found.high):
+def _check_noise_scale(noise: NoiseScale, given: str) -> NoiseScale:
+    for value in (noise.scale, noise.low, noise.high):
         if value is not None and not 0 <= value < math.inf:
-            raise Problem(f"--noise-scale {given} has {value} in it: a noise scale is a number of samples from 0 on")
-    return found
+            raise Problem(f"--noise-scale {given} contains {value}: use a finite number of samples from 0 on")
+    return noise

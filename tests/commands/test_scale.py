@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import warnings
 
 import pytest
+from cyclopts import CycloptsError
 from small import bigbatch
 
 from bigbatch.cli import app
 from bigbatch.errors import Notice, Problem
 from bigbatch.scaling import report
+from bigbatch.scaling.simulation import Simulation
 
 LAYERS = "layer,backward_us,gradient_bytes\nforward,1000,\nc,500,800000\nb,700,400000\na,900,300000\nupdate,200,\n"
 
@@ -30,10 +33,10 @@ def scale(*arguments: object) -> int:
     return app(["scale", *map(str, arguments)], result_action="return_value")
 
 
-def simulated(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> report.Simulation:
+def simulated(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Simulation:
     """What the command found, without the time that pictures take."""
-    shown: list[report.Simulation] = []
-    monkeypatch.setattr(report, "show", shown.append)
+    shown: list[Simulation] = []
+    monkeypatch.setattr(report, "print_simulation", shown.append)
     scale(*arguments)
     return shown[0]
 
@@ -51,7 +54,7 @@ def test_a_table_of_layers_needs_no_torch(here):
 
 
 def test_simulate_writes_numbers_pictures_and_a_page(here, capsys):
-    scale("simulate", "mine.csv", "--engine", "ddp,horovod", "--to", 96, "--points", 5, "--picture", 12, "--out", "o")
+    scale("simulate", "mine.csv", "--engines", "ddp,horovod", "--to", 96, "--points", 5, "--picture", 12, "--out", "o")
     assert "ranks" in capsys.readouterr().out
     with (here / "o" / "simulate.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -110,9 +113,9 @@ def test_plan_answers_from_a_number_and_from_advice(here, capsys):
     assert "over the noise scale's interval" in " ".join(from_advice.split())
     found = json.loads((here / "o" / "plan.json").read_text())
     assert found["noise_scale"] == 1000
-    assert min(found["choices"], key=lambda one: one["time"])["way"] == "best"
-    assert "Time to finish" in (here / "o" / "plan.html").read_text()
-    assert {"plan.csv", "finish.png", "finish.csv"} <= {path.name for path in (here / "o").iterdir()}
+    assert min(found["choices"], key=lambda one: one["time"])["batch_rule"] == "best"
+    assert "Training time" in (here / "o" / "plan.html").read_text()
+    assert {"plan.csv", "training_time.png", "training_time.csv"} <= {path.name for path in (here / "o").iterdir()}
 
 
 def test_published_writes_its_command_commit_and_date(here, capsys):
@@ -133,14 +136,8 @@ def test_a_machine_is_printed_as_a_start_for_ones_own(here, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["simulate", "mine.csv", "--to", "0"], "--to 0 makes no sense"),
-        (["simulate", "mine.csv", "--to", "-6"], "--to -6 makes no sense"),
-        (["simulate", "mine.csv", "--points", "0"], "--points 0 makes no curve"),
-        (["simulate", "mine.csv", "--picture", "0"], "--picture 0 makes no sense"),
-        (["simulate", "mine.csv", "--batch", "0"], "--batch 0 makes no sense"),
-        (["simulate", "mine.csv", "--samples-per-second", "0"], "is no speed"),
-        (["simulate", "mine.csv", "--engine", "dpd"], "no simulated engine called 'dpd'; did you mean 'ddp'?"),
-        (["simulate", "mine.csv", "--engine", ","], "no engine was named"),
+        (["simulate", "mine.csv", "--engines", "dpd"], "no engine called 'dpd'; did you mean 'ddp'?"),
+        (["simulate", "mine.csv", "--engines", ","], "no engine was named"),
         (["simulate", "mine.csv", "--machine", "sumit"], "did you mean 'summit'?"),
         (["simulate", "mine.csv", "--set", "machine.nodes=0"], "nodes should be greater than 0; got 0"),
         (["simulate", "mine.csv", "--set", "horovod.cycle_ms=0"], "cycle_ms should be greater than 0"),
@@ -152,12 +149,11 @@ def test_a_machine_is_printed_as_a_start_for_ones_own(here, capsys):
         (["simulate", "mine.csv", "--set", "cycle_ms=1"], "is not a setting: write OWNER.NAME=VALUE"),
         (["simulate", "resnte"], "no model called 'resnte'; did you mean 'resnet'?"),
         (["simulate", "none.csv"], "cannot be read as a table of layers"),
-        (["simulate", "resnet", "--sample", "large"], "--sample large is no shape"),
-        (["simulate", "resnet", "--sample", "3,0,8"], "is nothing: use numbers from 1 on"),
+        (["simulate", "resnet", "--sample", "large"], "--sample large is not a shape"),
+        (["simulate", "resnet", "--sample", "3,0,8"], "is empty: use numbers from 1 on"),
         (["simulate", "resnet", "--sample", "3,8,8"], "needs images of at least 17 x 17 pixels"),
         (["simulate", "vgg16", "--set", "model.depth=3"], "is a fixed table and has no option 'depth'"),
-        (["simulate", "vgg16", "--machine", "here", "--to", "2"], "cannot be timed here"),
-        (["plan", "mine.csv", "--global-batch", "0", "--noise-scale", "5"], "--global-batch 0 makes no sense"),
+        (["simulate", "vgg16", "--machine", "here", "--to", "2"], "cannot be timed"),
         (["plan", "mine.csv", "--global-batch", "8", "--noise-scale", "x"], "neither a number nor advice"),
     ],
 )
@@ -169,6 +165,35 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(arguments, sentence, her
     assert not (here / "o").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["simulate", "mine.csv", "--to", "0"], 'Invalid value "0" for --to. Must be >= 1.'),
+        (["simulate", "mine.csv", "--to", "-6"], 'Invalid value "-6" for --to. Must be >= 1.'),
+        (["simulate", "mine.csv", "--points", "0"], "for --points. Must be >= 1."),
+        (["simulate", "mine.csv", "--picture", "0"], "for --picture. Must be >= 1."),
+        (["simulate", "mine.csv", "--batch", "0"], "for --batch. Must be >= 1."),
+        (["simulate", "mine.csv", "--samples-per-second", "0"], "for --samples-per-second. Must be > 0."),
+        (["simulate", "mine.csv", "--samples-per-second", "inf"], "for --samples-per-second. Must be < inf."),
+        (["plan", "mine.csv", "--global-batch", "0", "--noise-scale", "5"], "for --global-batch. Must be >= 1."),
+        (["measure", "mlp", "--rounds", "0"], "for --rounds. Must be >= 1."),
+        (["measure", "mlp", "--steps", "0"], "for --steps. Must be >= 1."),
+        (["measure", "mlp", "--batch", "0"], "for --batch. Must be >= 1."),
+        (["trace", "mlp", "--ranks", "0"], "for --ranks. Must be >= 1."),
+        (["trace", "mlp", "--steps", "101"], "for --steps. Must be <= 100."),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_its_option(arguments, sentence, here):
+    with pytest.raises(CycloptsError, match=re.escape(sentence)):
+        app(["scale", *arguments, "--out", "o"], exit_on_error=False, print_error=False)
+    assert not (here / "o").exists()
+
+
+def test_engine_is_another_name_of_engines(here, monkeypatch):
+    found = simulated(monkeypatch, "simulate", "mine.csv", "--engine", "ddp", "--engines", "horovod", "--to", 2)
+    assert list(found.curves) == ["ddp", "horovod"]
+
+
 def test_wrong_input_ends_in_a_code(here):
     done = bigbatch("scale", "simulate", "mine.csv", "--to", 0, expect=2)
-    assert done.stderr.startswith("bigbatch: --to 0 makes no sense")
+    assert "for --to. Must be >= 1." in done.stderr

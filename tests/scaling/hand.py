@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bigbatch.scaling.machine import Machine, MeasuredLinks
+from bigbatch.scaling.machine import Machine, MeasuredLinks, find_machine
 from bigbatch.scaling.profile import Layer, Profile
+
+SUMMIT, PASCAL, HERE = map(find_machine, ("summit", "pascal", "here"))
+assert SUMMIT.device is not None
+assert PASCAL.device is not None
+V100, P100 = SUMMIT.device, PASCAL.device
 
 PROFILE = Profile(
     model="three",

@@ -50,15 +50,15 @@ def test_buckets_are_torchs():
     with torch.device("meta"):
         tensors = [torch.empty(size // 4) for size in arriving]
     for config in (ddp.Config(), ddp.Config(bucket_mb=4), ddp.Config(bucket_mb=0.5)):
-        limits = [int(limit) for limit in config.limits_bytes]
+        limits = [int(limit) for limit in config.bucket_limits_bytes]
         theirs, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
-        assert ddp.buckets(arriving, *limits) == theirs
+        assert ddp.assign_buckets(arriving, *limits) == theirs
 
 
 def test_a_cap_of_ones_own_holds_for_torchs_first_bucket_too():
-    assert ddp.Config().limits_bytes == (MIB, 25 * MIB)
-    assert ddp.Config(bucket_mb=4).limits_bytes == (4 * MIB, 4 * MIB)
-    assert ddp.Config(bucket_mb=4, first_bucket_mb=2).limits_bytes == (2 * MIB, 4 * MIB)
+    assert ddp.Config().bucket_limits_bytes == (MIB, 25 * MIB)
+    assert ddp.Config(bucket_mb=4).bucket_limits_bytes == (4 * MIB, 4 * MIB)
+    assert ddp.Config(bucket_mb=4, first_bucket_mb=2).bucket_limits_bytes == (2 * MIB, 4 * MIB)
 
 
 def test_faster_links_are_never_slower():

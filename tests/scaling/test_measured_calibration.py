@@ -11,7 +11,7 @@ from hand import PROFILE
 from test_measured_timings import one, timings
 
 from bigbatch.scaling import horovod
-from bigbatch.scaling.machine import find
+from bigbatch.scaling.machine import find_machine
 from bigbatch.scaling.measured import asked, calibration, predicted, shown, written
 from bigbatch.scaling.measured.calibration import CalibrationRound
 from bigbatch.scaling.measured.calibration_program import Calibrated, Loaded
@@ -26,7 +26,7 @@ def calibrated(rank: int, *, all_reduces_us: tuple[float, float, float], slower:
         rank=rank,
         all_reduces={size: [us, us] for size, us in zip(sizes, all_reduces_us, strict=True)},
         alone=asdict(PROFILE) if rank == 0 else None,
-        alone_in_ddp=asdict(PROFILE.slowed(1.1)) if rank == 0 else None,
+        alone_in_ddp=asdict(PROFILE.scale_times(1.1)) if rank == 0 else None,
         together_us=[slower * PROFILE.compute_us] * 3,
         loaded=[Loaded(bytes=8, sent_us=900.0, cpu_us=150.0), Loaded(bytes=4096, sent_us=1000.0, cpu_us=250.0)],
     )
@@ -56,7 +56,7 @@ def test_a_machine_is_made_of_medians():
     assert machine.links.horovod is None
     assert machine.cycle_cost_us == 0
     assert found.profile == PROFILE
-    assert found.profile_in_ddp == PROFILE.slowed(1.1)
+    assert found.profile_in_ddp == PROFILE.scale_times(1.1)
 
 
 def test_jitter_is_how_far_the_slower_rank_of_a_step_is_behind():
@@ -193,7 +193,7 @@ def test_a_measurement_is_written_with_its_machine_and_its_page(measurement, tmp
     (tmp_path / "trace_ddp.svg").write_text('<?xml version="1.0"?><svg id="a-trace"></svg>')
     paths = written.write(measurement, _published(), tmp_path, "bigbatch scale measure mlp --out o")
     assert paths[-1].name == "measure.html"
-    assert find(str(tmp_path / "machine.json")) == measurement.calibration.machine
+    assert find_machine(str(tmp_path / "machine.json")) == measurement.calibration.machine
     with (tmp_path / "measure.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(measurement.asked.cases)
@@ -207,6 +207,6 @@ def test_a_measurement_is_written_with_its_machine_and_its_page(measurement, tmp
 
 
 def _published():
-    from bigbatch.scaling import _commands
+    from bigbatch.scaling.published import compare_published
 
-    return _commands._checked()
+    return compare_published()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from hand import P100, V100
 
 from bigbatch.errors import Problem
 from bigbatch.scaling import layer_timing, networks, shapes
-from bigbatch.scaling.machine import P100, V100, Device
-from bigbatch.scaling.networks import Shape
-from bigbatch.scaling.profile import read_csv
+from bigbatch.scaling.machine import Device
+from bigbatch.scaling.profile import LayerShape, read_csv
 from bigbatch.scaling.workload import imagenet_layers
 
 
-def parameters(found: list[Shape]) -> int:
+def parameters(found: list[LayerShape]) -> int:
     return sum(sum(shape.gradient_bytes) for shape in found) // 4
 
 
-def multiply_adds(found: list[Shape]) -> float:
+def multiply_adds(found: list[LayerShape]) -> float:
     return sum(shape.flops for shape in found) / 2e9
 
 
@@ -35,7 +35,7 @@ def test_a_model_part_is_counted():
 
 
 def test_words_and_vocabulary():
-    found = shapes.of_part("lstm_words", {"embedding": 4, "hidden": 8, "layers": 1}, (5,), 11)
+    found = shapes.find_layer_shapes("lstm_words", {"embedding": 4, "hidden": 8, "layers": 1}, (5,), 11)
     by_name = {shape.name: shape for shape in found}
     # embedding 11·4; LSTM 4·8·(4 + 8) and two biases of 32; head 8·11 and 11; each at 5 positions, looking up is free
     assert sum(by_name["embedding"].gradient_bytes) == 4 * 44
@@ -48,9 +48,9 @@ def test_words_and_vocabulary():
 def test_a_roofline_by_hand():
     # 2 TFLOPS and 100 GB/s at half of both: 4 samples · 1 GFLOP = 4000 µs; 4 · 5 MB + 20 MB = 800 µs
     device = Device(name="d", peak_tflops=2, memory_gb_s=100, efficiency=0.5, kernel_us=7)
-    busy = Shape("busy", (20_000_000,), 1e9, 5e6)
-    moving = Shape("moving", (20_000_000,), 1e6, 5e6)
-    idle = Shape("idle", (), 0.0, 4.0)
+    busy = LayerShape("busy", (20_000_000,), 1e9, 5e6)
+    moving = LayerShape("moving", (20_000_000,), 1e6, 5e6)
+    idle = LayerShape("idle", (), 0.0, 4.0)
     profile = device.profile("m", [busy, moving, idle], 4)
     assert [layer.name for layer in profile.layers] == ["idle", "moving", "busy"]
     assert [layer.backward_us for layer in profile.layers] == pytest.approx([7, 1600, 8000])
@@ -68,7 +68,7 @@ def test_devices_are_as_fast_as_published():
 
 def test_a_measured_speed_sets_the_sum_and_keeps_the_shares():
     plain = V100.profile("v", networks.vgg16(), 64)
-    scaled = plain.at_speed(160.0, "somebody")
+    scaled = plain.at_throughput(160.0, "somebody")
     assert scaled.compute_us == pytest.approx(64 / 160 * 1e6)
     assert scaled.layers[0].backward_us / scaled.backward_us == pytest.approx(
         plain.layers[0].backward_us / plain.backward_us
@@ -104,13 +104,13 @@ def test_a_table_of_layers(tmp_path):
     ("text", "sentence"),
     [
         (None, "cannot be read as a table of layers"),
-        ("", "is no table of layers: give it the columns layer, backward_us, gradient_bytes"),
-        ("layer,time\na,1\n", "is no table of layers"),
+        ("", "is not a table of layers: use the columns layer, backward_us, gradient_bytes"),
+        ("layer,time\na,1\n", "is not a table of layers"),
         ("layer,backward_us,gradient_bytes\na,soon,4\n", "line 2: could not convert string to float: 'soon'"),
         ("layer,backward_us,gradient_bytes\na,-1,4\n", "line 2: times and sizes must be positive"),
         ("layer,backward_us,gradient_bytes\na,nan,4\n", "line 2: times and sizes must be positive"),
         ("layer,backward_us,gradient_bytes\na,1,0\n", "line 2: times and sizes must be positive"),
-        ("layer,backward_us,gradient_bytes\na,1,\n", "has no time or no gradient in it"),
+        ("layer,backward_us,gradient_bytes\na,1,\n", "has no times or no gradients"),
     ],
 )
 def test_a_table_that_is_none_is_one_sentence(text, sentence, tmp_path):

@@ -6,22 +6,22 @@ import csv
 from pathlib import Path
 
 import pytest
+from hand import SUMMIT
 
-from bigbatch.scaling import published, published_report
-from bigbatch.scaling.machine import SHIPPED, SUMMIT, Jitter
-from bigbatch.scaling.workload import imagenet_layers
+from bigbatch.scaling import published, report
+from bigbatch.scaling.machine import Jitter, find_machine, machine_names
 
 RESULTS = Path(__file__).parents[2] / "results" / "scaling"
 
 
 @pytest.fixture(scope="module")
 def checked() -> list[published.PublishedComparison]:
-    return published.check(imagenet_layers)
+    return published.compare_published()
 
 
 def test_the_shipped_jitter_is_the_one_that_the_fit_gives():
-    assert published.fit(imagenet_layers("resnet", 50)) == pytest.approx(SUMMIT.jitter.fraction, rel=0.01)
-    assert {machine.jitter for name, machine in SHIPPED.items() if name != "here"} == {SUMMIT.jitter}
+    assert published.fit_jitter() == pytest.approx(SUMMIT.jitter.fraction, rel=0.01)
+    assert {find_machine(name).jitter for name in machine_names() if name != "here"} == {SUMMIT.jitter}
 
 
 def test_one_point_is_fitted_and_the_others_are_not(checked):
@@ -40,15 +40,15 @@ def test_where_nothing_is_known_of_the_layers_only_the_waiting_is_left(checked):
 def test_the_committed_table_is_what_the_command_gives(checked):
     with (RESULTS / "published.csv").open(newline="") as file:
         committed = list(csv.DictReader(file))
-    today = published_report.rows(checked)
-    assert [list(row.values()) for row in committed] == [[str(cell) for cell in row] for row in today]
+    today = report.published_rows(checked)
+    assert [list(row.values()) for row in committed] == [[str(cell) for cell in row.values()] for row in today]
 
 
 def test_failures_are_said_in_words(checked):
-    lines = published_report.failures(checked)
+    lines = report.describe_failures(checked)
     wrong = [one for one in checked if one.verdict == "fails"]
     assert len(lines) == len(wrong)
     assert all(one.published.what in line for one, line in zip(wrong, lines, strict=True))
     # a jitter that makes everything too slow has to be told on every point that it does not bound
-    bad = published.check(imagenet_layers, Jitter(fraction=0.2))
+    bad = published.compare_published(Jitter(fraction=0.2))
     assert all(one.verdict == "fails" for one in bad if not one.fitted and one.published.ranks > 100)

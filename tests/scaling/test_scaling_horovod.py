@@ -11,15 +11,15 @@ from bigbatch.scaling import horovod
 from bigbatch.scaling.horovod import Config
 from bigbatch.scaling.machine import Device
 from bigbatch.scaling.profile import Gradient
-from bigbatch.scaling.step import Step
+from bigbatch.scaling.step import SimulatedStep
 
 
-def sent(step: Step) -> list[tuple[float, float]]:
+def sent(step: SimulatedStep) -> list[tuple[float, float]]:
     """Counted from the start of the backward pass."""
     return [(bar.start_us - 1000, bar.end_us - 1000) for bar in step.phases().bars if bar.stream == "communication"]
 
 
-def simulate(machine: Any = None, ranks: int = 2, **options: Any) -> Step:
+def simulate(machine: Any = None, ranks: int = 2, **options: Any) -> SimulatedStep:
     return horovod.simulate_step(PROFILE, Config(**options), machine or pair(), ranks)
 
 
@@ -41,8 +41,8 @@ def test_a_longer_cycle_fuses_what_came_in_it():
 def test_a_buffer_holds_no_more_than_the_threshold():
     # 800,000 | 400,000 + 300,000 within 1 MiB: 900, then 800
     assert sent(simulate(cycle_ms=2.5, fusion_mb=1)) == [(2550.0, 3450.0), (3450.0, 4250.0)]
-    assert [len(buffer) for buffer in horovod.fused([Gradient("", 10, 0)] * 5, 20)] == [2, 2, 1]
-    assert [len(buffer) for buffer in horovod.fused([Gradient("", 10, 0)] * 3, 0)] == [1, 1, 1]
+    assert [len(buffer) for buffer in horovod.fuse_gradients([Gradient("", 10, 0)] * 5, 20)] == [2, 2, 1]
+    assert [len(buffer) for buffer in horovod.fuse_gradients([Gradient("", 10, 0)] * 3, 0)] == [1, 1, 1]
 
 
 def test_fusion_costs_two_copies_on_a_device():
@@ -90,4 +90,4 @@ def test_a_negotiation_longer_than_a_cycle_sets_the_pace():
 def test_one_rank_has_no_communication():
     step = simulate(ranks=1)
     assert step.step_us == PROFILE.compute_us
-    assert step.sent == ()
+    assert step.messages == ()

@@ -18,31 +18,35 @@ from bigbatch.scaling.simulation import StepSimulator, configure_engine
 def test_a_message_takes_its_cpu_time_from_computing():
     cores = SharedCores(PROFILE)
     # alone 400 µs, beside computing 800, in which computing loses 200: it runs at 3/4
-    assert cores.send(500.0, 400.0, 800.0, 200.0) == 1300
-    assert cores.when(500.0) == 500
-    assert cores.when(500.0 + 300.0) == 900
-    assert cores.when(2100.0) == 2300
-    assert [layer.backward_us for layer in cores.stretched().layers] == [500, pytest.approx(900), pytest.approx(900)]
+    assert cores.add_message(500.0, 400.0, 800.0, 200.0) == 1300
+    assert cores.time_of_progress(500.0) == 500
+    assert cores.time_of_progress(500.0 + 300.0) == 900
+    assert cores.time_of_progress(2100.0) == 2300
+    assert [layer.backward_us for layer in cores.slowed_profile().layers] == [
+        500,
+        pytest.approx(900),
+        pytest.approx(900),
+    ]
 
 
 def test_a_message_is_as_fast_as_alone_once_computing_is_over():
     cores = SharedCores(PROFILE)
     # 400 µs of computing are left at 1700; at 3/4 they take 533.3, in which two thirds of the message move
-    end_us = cores.send(1700.0, 400.0, 800.0, 200.0)
+    end_us = cores.add_message(1700.0, 400.0, 800.0, 200.0)
     assert end_us == pytest.approx(1700 + 1600 / 3 + 400 / 3)
-    assert cores.send(end_us, 400.0, 800.0, 200.0) == pytest.approx(end_us + 400)
+    assert cores.add_message(end_us, 400.0, 800.0, 200.0) == pytest.approx(end_us + 400)
 
 
 def test_computing_never_stands_still():
     cores = SharedCores(PROFILE)
-    assert cores.send(0.0, 100.0, 100.0, 300.0) == 100
-    assert cores.when(5.0) == pytest.approx(100)
+    assert cores.add_message(0.0, 100.0, 100.0, 300.0) == 100
+    assert cores.time_of_progress(5.0) == pytest.approx(100)
 
 
 def test_nothing_is_taken_where_nothing_is_shared():
     cores = SharedCores(PROFILE)
-    assert cores.send(500.0, 400.0, 400.0, 0.0) == 900
-    assert cores.stretched() is PROFILE
+    assert cores.add_message(500.0, 400.0, 400.0, 0.0) == 900
+    assert cores.slowed_profile() is PROFILE
 
 
 def shared_links(**fields: Any) -> MeasuredLinks:
@@ -70,7 +74,7 @@ def test_horovod_copies_what_it_fuses_to_and_fro():
     # a cycle of 10 ms finds all three tensors: 1.5 MB, 750 µs to the buffer and 750 back, on half of a core
     config = horovod.Config(cycle_ms=10.0)
     plain, copied = (horovod.simulate_step(PROFILE, config, pair(**how), 2) for how in ({}, {"copy_gb_s": 2.0}))
-    assert len(copied.sent) == 1
+    assert len(copied.messages) == 1
     assert copied.step_us == pytest.approx(plain.step_us + 3000)
     alone = horovod.Config(cycle_ms=10.0, fusion_mb=0.0)  # each from where it is
     assert horovod.simulate_step(PROFILE, alone, pair(copy_gb_s=2.0), 2) == horovod.simulate_step(
@@ -84,8 +88,8 @@ def test_horovod_sends_at_its_own_speed():
     config = horovod.Config(cycle_ms=10.0)
     plain, slow = (horovod.simulate_step(PROFILE, config, pair(links=how), 2) for how in (links(), slower))
     assert slow.step_us == pytest.approx(plain.step_us + 1500)  # a microsecond a kilobyte more
-    assert ddp.simulate_step(PROFILE, ddp.Config(), pair(links=slower), 2).sent == (
-        ddp.simulate_step(PROFILE, ddp.Config(), pair(), 2).sent
+    assert ddp.simulate_step(PROFILE, ddp.Config(), pair(links=slower), 2).messages == (
+        ddp.simulate_step(PROFILE, ddp.Config(), pair(), 2).messages
     )
 
 
@@ -115,14 +119,14 @@ def test_contention_slows_computing_of_several_ranks_only():
 def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engine):
     machine = pair(links=shared_links(), contention=1.5, cycle_cost_us=100.0, blocking=True)
     setting = StepSimulator(PROFILE, engine, configure_engine(engine, {}), machine)
-    point, step = setting.point(2), setting.one_step(2)
+    point, step = setting.scaling_point(2), setting.expected_step(2)
     assert step.compute_us > 1.5 * PROFILE.compute_us
     assert point.exposed_us < point.step_us - 1.5 * PROFILE.compute_us
     if engine == "ddp":  # whose steps are all alike
         assert (
             point.exposed_us
             == step.exposed_us
-            == pytest.approx(step.summed_us - step.profile.forward_us - step.profile.backward_us)
+            == pytest.approx(step.update_start_us - step.profile.forward_us - step.profile.backward_us)
         )
 
 
@@ -131,16 +135,16 @@ def test_what_sharing_cores_takes_is_a_term_of_its_own():
     setting = StepSimulator(
         PROFILE, "ddp", ddp.Config(first_bucket_mb=25.0), pair(links=shared_links(), contention=1.5)
     )
-    point = setting.point(2)
-    assert point.worth_us["sharing"] == pytest.approx(0.5 * PROFILE.compute_us)
-    assert point.bends == "sharing"
-    assert pair(links=shared_links(), contention=1.5, cycle_cost_us=9.0).unshared() == pair()
+    point = setting.scaling_point(2)
+    assert point.term_cost_us["sharing"] == pytest.approx(0.5 * PROFILE.compute_us)
+    assert point.bottleneck == "sharing"
+    assert pair(links=shared_links(), contention=1.5, cycle_cost_us=9.0).without_core_sharing() == pair()
 
 
 def test_busy_points_hold_beside_computing_only():
     shared = MeasuredLinks(ranks=2, points=((0, 100.0), (1e6, 1100.0)), busy_points=((0, 200.0), (1e6, 2200.0)))
     config = ddp.Config(bucket_mb=0.76, first_bucket_mb=0.76)
-    first, last = ddp.simulate_step(PROFILE, config, pair(links=shared), 2).sent
+    first, last = ddp.simulate_step(PROFILE, config, pair(links=shared), 2).messages
     # 1800 µs from 500 on, of which 1600 are beside computing: the last ninth of it goes at twice that speed
     assert first.end_us - first.start_us == pytest.approx(1600 + 100)
     assert last.end_us - last.start_us == pytest.approx(100 + 0.7 * 1000)
@@ -175,7 +179,7 @@ def test_a_step_with_a_longer_forward_pass_meets_the_same_cycles():
     config, machine = horovod.Config(cycle_ms=9.0), pair(blocking=True)
     # ends at 9 + 1.65 + .2·factor; the next one, twice as long, is ready 6.2 ms later, before 18
     first, second = (
-        horovod.simulate_step(PROFILE.slowed(factor), config, machine, 2, first_cycle_us=start_us)
+        horovod.simulate_step(PROFILE.scale_times(factor), config, machine, 2, first_cycle_us=start_us)
         for factor, start_us in ((1.0, 9000.0), (2.0, 18_000.0 - 10_850.0))
     )
     assert first.step_us == pytest.approx(10_850)
@@ -201,4 +205,4 @@ def test_statistics_are_summed_after_the_gradients():
     assert more == pytest.approx(plain + 150)
     # gradients: a cycle at 3 ms, 50 µs, 1.5 MB: over at 4650; statistics with the next cycle, at 6 ms
     step = horovod.simulate_step(normalised, horovod.Config(cycle_ms=3.0), pair(), 2)
-    assert [one.end_us for one in step.sent] == pytest.approx([4650, 6000 + 50 + 150])
+    assert [one.end_us for one in step.messages] == pytest.approx([4650, 6000 + 50 + 150])

@@ -134,7 +134,7 @@ def _gradient_bytes(what: Subject) -> int:
         raise Problem(f"'{what.model}' is a table of layers and cannot be run: name a model ('bigbatch list models')")
     from bigbatch.scaling import shapes
 
-    model, _ = shapes.built(what.model, what.model_options, what.sample_shape, what.classes, samples=1)
+    model, _ = shapes.build_model(what.model, what.model_options, what.sample_shape, what.classes, samples=1)
     sizes = [one.numel() * one.element_size() for one in model.parameters() if one.requires_grad]
     if not sizes:
         raise Problem(f"model '{what.model}' has no parameter to learn: name another")

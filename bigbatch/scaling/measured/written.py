@@ -11,7 +11,7 @@ from typing import Any
 from bigbatch.artifacts import atomic
 from bigbatch.output.formatting import format_csv
 from bigbatch.output.page import Page
-from bigbatch.scaling import published_report
+from bigbatch.scaling import report as scaling_report
 from bigbatch.scaling.measured import drawn, shown
 from bigbatch.scaling.measured.measurement import Measurement
 from bigbatch.scaling.measured.predicted import WITHIN
@@ -63,7 +63,7 @@ def write(found: Measurement, checked: Sequence[PublishedComparison], folder: Pa
         page.heading("One setting at a time")
         page.charts((chart, "Best and median over rounds; dashed: simulated.") for chart in sweeps.values())
     _validation(page, found)
-    published_report.add_to(page, checked)
+    scaling_report.add_published_points(page, checked)
     traces = sorted(folder.glob("trace_*.svg"))
     if traces:
         page.heading("Traces")

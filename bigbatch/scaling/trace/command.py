@@ -17,7 +17,7 @@ from bigbatch.launch import processes
 from bigbatch.run import Run
 from bigbatch.scaling import networks, workload
 from bigbatch.scaling.measured import stepper
-from bigbatch.scaling.shapes import built
+from bigbatch.scaling.shapes import build_model
 from bigbatch.scaling.trace import ranks as started
 from bigbatch.scaling.trace import report
 
@@ -42,8 +42,6 @@ def trace(
         raise Problem(f"--ranks {ranks} makes no sense: use 1 or more")
     if not 1 <= steps <= MOST_STEPS:
         raise Problem(f"--steps {steps} makes no sense: use 1 to {MOST_STEPS}; a trace holds everything a step does")
-    if not 1 <= rank_batch <= workload.MOST_RANK_BATCH:
-        raise Problem(f"--batch {rank_batch} makes no sense: use a number of samples a rank from 1 on")
     atomic.check_writable(out)
     sample_shape = workload.parse_sample_shape(sample)
     options = workload.group_settings(settings, names)
@@ -51,7 +49,7 @@ def trace(
         raise Problem(f"machine.{next(iter(options['machine']))} is for a simulation, and this runs here: leave it out")
     if model in networks.NETWORKS or model.endswith(".csv"):
         raise Problem(f"'{model}' is a table of layers and cannot be run: name a model ('bigbatch list models')")
-    built(model, options["model"], sample_shape, classes, samples=1)  # says what is wrong with it, if anything is
+    build_model(model, options["model"], sample_shape, classes, samples=1)  # says what is wrong with it, if anything is
     runs = {name: _run(name, model, options, ranks, rank_batch, sample_shape, classes) for name in names}
     for name in names:
         processes.rank_command(name, ranks, "", [])  # says if Horovod is missing

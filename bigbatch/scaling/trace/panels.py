@@ -10,8 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from bigbatch.output.figures import COLOURS, FADED, Chart
-from bigbatch.scaling import pictures
 from bigbatch.scaling.phases import Bar
+from bigbatch.scaling.report import draw_streams
 from bigbatch.scaling.trace.seen import Seen
 
 _MOST_NAMED_ROWS = 65
@@ -35,7 +35,7 @@ def panels(seen: Seen, scale: str) -> list[Panel]:
     letter = {"horovod": "(a) ", "ddp": "(c) "}.get(seen.engine, "")
     ranks = f"{seen.ranks} rank" + ("s" if seen.ranks > 1 else "")
     title = f"{letter}One step of {seen.engine} on {ranks}, rank {seen.rank}"
-    found = [Panel(f"trace_{seen.engine}", pictures.streams(title, seen.phases, scale), _caption(seen.engine))]
+    found = [Panel(f"trace_{seen.engine}", draw_streams(title, seen.phases, scale), _caption(seen.engine))]
     if seen.tensors:
         title = f"(b) Horovod's timeline of the same step, {ranks}"
         found.append(Panel(f"trace_{seen.engine}_timeline", _tensors(title, seen, scale), _TIMELINE_CAPTION))
