@@ -32,7 +32,7 @@ from bigbatch import parts, rng
 from bigbatch.datasets import load
 from bigbatch.datasets.reading.download import data_folders
 from bigbatch.filters.pipeline import dbscan, embedding, pca
-from bigbatch.filters.pipeline.neighbours import nearest
+from bigbatch.filters.pipeline.neighbours import nearest_neighbours
 
 WIDTH, COMPONENTS, PERPLEXITY, MIN_SAMPLES, CLASSES = 512, 50, 30.0, 5, 10
 REQUIRED_RATIO, REQUIRED_CPU_SECONDS, REQUIRED_MB = 6.0, 360.0, 2048.0
@@ -63,8 +63,8 @@ def cpu_seconds(work: Callable[..., T], *arguments: Any) -> tuple[float, T]:
 
 def reduced(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Principal components and the map, as the filter makes them."""
-    points = pca.project(features, np.arange(len(features)), COMPONENTS)["points"]
-    placed = embedding.place(points, "tsne", perplexity=PERPLEXITY, iterations=500, seed=0, jobs=1)
+    points = pca.project_features(features, np.arange(len(features)), COMPONENTS)["points"]
+    placed = embedding.embed(points, "tsne", perplexity=PERPLEXITY, iterations=500, seed=0, jobs=1)
     return points, placed
 
 
@@ -82,7 +82,7 @@ def preserved(points: NDArray[np.float32], placed: NDArray[Any]) -> str:
 
     Over all points: on 2,000 of them the error is .003, more than what sets good maps apart.
     """
-    true, found = nearest(points, 10)[0], nearest(placed.astype(np.float32), 10)[0]
+    true, found = nearest_neighbours(points, 10)[0], nearest_neighbours(placed.astype(np.float32), 10)[0]
     shares = [len(np.intersect1d(a, b)) / 10 for a, b in zip(true, found, strict=True)]
     return f"{np.mean(shares):.4f} ± {np.std(shares) / len(shares) ** 0.5:.4f}"
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
+import filter_parts
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent / "filters"))
-import filter_parts
 
 from bigbatch import filters, parts, rng
 from bigbatch.errors import Problem
@@ -47,7 +43,7 @@ def other(tmp_path_factory, dataset):
     np.savez(path.with_name("map.npz"), map=rng.uniform(1, np.arange(1000)).reshape(500, 2))
     config = parts.configure("filters", "random")
     kept = Kept(torch.zeros(500), mask)
-    return filters.save(path, filters.result_of(kept, dataset, parts.configure("datasets", "digits"), config)).path
+    return filters.save(path, filters.create_result(kept, dataset, parts.configure("datasets", "digits"), config)).path
 
 
 def config_of(name, other, **options):
@@ -72,7 +68,9 @@ def test_score_mask_and_info_have_one_value_a_sample_and_survive_a_file(name, da
     left = torch.bincount(dataset.train.labels[kept.mask], minlength=10)
     assert (left > 0).all()
     config = config_of(name, other)
-    filters.save(tmp_path / "kept.npz", filters.result_of(kept, dataset, parts.configure("datasets", "digits"), config))
+    filters.save(
+        tmp_path / "kept.npz", filters.create_result(kept, dataset, parts.configure("datasets", "digits"), config)
+    )
     read = filters.load(tmp_path / "kept.npz", dataset)
     assert torch.equal(read.mask, kept.mask)
     assert torch.equal(read.score, kept.score)

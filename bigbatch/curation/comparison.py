@@ -10,7 +10,7 @@ from typing import Any
 
 from bigbatch import filters
 from bigbatch.errors import Problem
-from bigbatch.filters import Saved
+from bigbatch.filters import FilterResult
 from bigbatch.output.progress import log_progress, show_progress
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
@@ -114,7 +114,7 @@ def _short_name(path: Path, paths: Sequence[Path]) -> str:
     return path.stem if sum(other.stem == path.stem for other in paths) == 1 else str(path)
 
 
-def _refuse_different_datasets(results: list[Saved]) -> None:
+def _refuse_different_datasets(results: list[FilterResult]) -> None:
     first = results[0]
     for result in results:
         if not result.manifest:

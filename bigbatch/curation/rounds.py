@@ -135,7 +135,7 @@ def _filter_once(
         kept = filters.keep(dataset, config)
         dropper = f"filter '{config.name}'"
         refuse_empty_classes(kept.mask, dataset.train.labels, dataset.classes, dropper, "let it drop less")
-        result = filters.result_of(kept, dataset, dataset_config, config, lineage)
+        result = filters.create_result(kept, dataset, dataset_config, config, lineage)
         if ranks.rank() == 0:
             filters.save(out, result)
     return result.manifest

@@ -22,7 +22,7 @@ from bigbatch.datasets.held_out import Subset
 from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, feature_files
-from bigbatch.filters.pipeline.source import FEATURE_FILES, open_source
+from bigbatch.filters.pipeline.source import FEATURE_FILES, open_feature_source
 from bigbatch.libraries import import_library, is_installed
 from bigbatch.output.progress import log_progress, show_progress, stage
 from bigbatch.recipes import load_run
@@ -129,7 +129,7 @@ def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config
                 raise optuna.TrialPruned(str(problem)) from problem
             # named after its content, so that trainings on it are found when the search is repeated
             path = request.runs_dir / "tuned" / f"{hash_array(kept.mask.numpy())[:12]}.npz"
-            filters.save(path, filters.result_of(kept, dataset, held_out, filter_config))
+            filters.save(path, filters.create_result(kept, dataset, held_out, filter_config))
             accuracy = mean_accuracy(path)
             trials.append(Trial(options, accuracy, int(kept.mask.sum())))
             advance(trial.number + 2, f"{100 * accuracy:.2f} %")
@@ -165,13 +165,13 @@ def _restrict_features_to_split(config: parts.Config, dataset: Dataset) -> parts
         return config
     split = dataset.train
     assert isinstance(split, Subset)
-    source = open_source(str(path), None, dataset)
-    rows = feature_files.mapped(path, len(split.samples), "float32", source.hash)
+    source = open_feature_source(str(path), None, dataset)
+    rows = feature_files.open_features(path, len(split.samples), "float32", source.hash)
     chosen = split.chosen.numpy()
     name = hash_json({"features": source.hash, "rows": hash_array(chosen)})[:32]
-    target = cache.folder("split") / f"{name}.npy"
+    target = cache.stage_folder("split") / f"{name}.npy"
     with atomic.replace_file(target) as temporary:
-        copy = cache.empty_npy(temporary, "float32", (len(chosen), rows.shape[1]))
+        copy = cache.allocate_npy(temporary, "float32", (len(chosen), rows.shape[1]))
         for begin in range(0, len(chosen), _ROWS_PER_COPY):
             copy[begin : begin + _ROWS_PER_COPY] = rows[chosen[begin : begin + _ROWS_PER_COPY]]
         copy.flush()

@@ -15,18 +15,19 @@ from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.network import network
-from bigbatch.filters.pipeline.decision import decide_again, decided
+from bigbatch.filters.pipeline.decision import decide, decide_again
 from bigbatch.filters.pipeline.rebuild import rebuild
-from bigbatch.filters.pipeline.results import Kept, Saved, jaccard, keep, load, override, result_of, save
+from bigbatch.filters.pipeline.results import FilterResult, Kept, create_result, jaccard, keep, load, override, save
 from bigbatch.filters.pipeline.threshold import cluster_labels, decide_eps, eps_star, mask_at
 
 __all__ = [
+    "FilterResult",
     "Kept",
-    "Saved",
     "cluster_labels",
+    "create_result",
+    "decide",
     "decide_again",
     "decide_eps",
-    "decided",
     "eps_star",
     "jaccard",
     "keep",
@@ -36,7 +37,6 @@ __all__ = [
     "network",
     "override",
     "rebuild",
-    "result_of",
     "save",
 ]
 

@@ -11,38 +11,40 @@ from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline.budget import Sized, groups
+from bigbatch.filters.pipeline.budget import DropOptions, groups_to_drop
 from bigbatch.filters.pipeline.results import Kept
 
 _DRAW = 202
 
 
-def _by(value: Any) -> Any:
+def _configure_difficulty(value: Any) -> Any:
     config = parts.configure("filters", value)
     if config.name not in ("el2n", "forgetting", "grand"):
         raise ValueError(f"is '{config.name}', which measures no difficulty: use el2n, forgetting or grand")
     return config
 
 
-class Config(Sized):
-    by: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_by)] = Field("el2n", validate_default=True)
+class Config(DropOptions):
+    by: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_configure_difficulty)] = Field(
+        "el2n", validate_default=True
+    )
     hardest: float = Field(0.05, ge=0, lt=1)  # β: dropped first, as they are often labelled wrong
     strata: PositiveInt = 50
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    """Algorithm 1: the hardest go, the range of difficulty is cut into strata, and each gives an equal share."""
+    """Algorithm 1: the hardest go, the range of difficulty is cut into strata, and each gives an equal number."""
     measured: Kept = parts.find("filters", config.by.name).keep(dataset, config.by)
     difficulty = measured.arrays["difficulty"]
     draw = rng.uniform(config.seed, _DRAW, np.arange(len(difficulty)))
     score, mask = np.empty(len(difficulty)), np.ones(len(difficulty), bool)
-    for members, drop_count in groups(dataset, config):
+    for members, drop_count in groups_to_drop(dataset, config):
         group = members.numpy()
-        score[group], mask[group] = _chosen(difficulty[group], draw[group], drop_count, config)
+        score[group], mask[group] = _sample_strata(difficulty[group], draw[group], drop_count, config)
     return Kept(torch.from_numpy(score), torch.from_numpy(mask), {"by": config.by.name}, {"difficulty": difficulty})
 
 
-def _chosen(
+def _sample_strata(
     difficulty: NDArray[np.float64], draw: NDArray[np.float64], drop_count: int, config: Config
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores below 1 were drawn, below 2 were not, from 2 on were too hard to be drawn from; and the mask."""
@@ -51,14 +53,14 @@ def _chosen(
     by_difficulty = np.lexsort((draw, difficulty))
     left, cut = by_difficulty[: count - cut_count], by_difficulty[count - cut_count :]
     kept = np.zeros(count, bool)
-    for members, share in _shares(difficulty, left, count - drop_count, config.strata):
-        kept[members[np.argsort(draw[members], kind="stable")[:share]]] = True
+    for members, budget_of_pool in _stratum_budgets(difficulty, left, count - drop_count, config.strata):
+        kept[members[np.argsort(draw[members], kind="stable")[:budget_of_pool]]] = True
     score = np.where(kept, draw, 1 + draw)
     score[cut] = 2 + draw[cut]
     return score, kept
 
 
-def _shares(
+def _stratum_budgets(
     difficulty: NDArray[np.float64], left: NDArray[np.int64], budget: int, strata: int
 ) -> list[tuple[NDArray[np.int64], int]]:
     """Strata of equal width, the smallest first: what it cannot give, the others give."""
@@ -70,7 +72,7 @@ def _shares(
     pools = sorted((left[stratum == index] for index in np.unique(stratum)), key=len)
     shares = []
     for number, pool in enumerate(pools):
-        share = min(len(pool), budget // (len(pools) - number))
-        shares.append((pool, share))
-        budget -= share
+        budget_of_pool = min(len(pool), budget // (len(pools) - number))
+        shares.append((pool, budget_of_pool))
+        budget -= budget_of_pool
     return shares

@@ -12,13 +12,13 @@ from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
 from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import LearningOptions, folds, learned, probabilities
+from bigbatch.filters.pipeline.scoring import ScoringOptions, predict_probabilities, split_folds, train_scoring_network
 from bigbatch.libraries import import_library
 
 _FOLDS = 205
 
 
-class Config(LearningOptions):
+class Config(ScoringOptions):
     epochs: int = Field(10, ge=1)
     networks: int = Field(5, ge=2)  # folds: each sample is judged by the network that did not learn from it
     count: Literal["found", "drop"] = "found"  # as many as cleanlab finds, or the fraction (or `like`)
@@ -28,7 +28,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     cleanlab_rank = import_library("cleanlab.rank", "filter 'confident'")
     cleanlab_filter = import_library("cleanlab.filter", "filter 'confident'")
     labels = dataset.train.labels
-    predicted = ranks.by_the_first(lambda: _out_of_sample(dataset, config)).double().numpy()
+    predicted = ranks.compute_on_rank_zero(lambda: _cross_validated_probabilities(dataset, config)).double().numpy()
     quality = cleanlab_rank.get_label_quality_scores(labels.numpy(), predicted)
     issues = cleanlab_filter.find_label_issues(labels.numpy(), predicted, n_jobs=1)
     score = torch.from_numpy(1 - quality)
@@ -37,9 +37,11 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     return Kept(score, mask, {"label_issues_found": int(issues.sum()), "folds": config.networks})
 
 
-def _out_of_sample(dataset: Dataset, config: Config) -> Tensor:
+def _cross_validated_probabilities(dataset: Dataset, config: Config) -> Tensor:
     """Each sample's probabilities by the network that did not learn from it."""
     predicted = torch.zeros(len(dataset.train), len(dataset.classes))
-    for number, (rows, held_out) in enumerate(folds(len(dataset.train), config.networks, config.seed, _FOLDS)):
-        predicted[held_out] = probabilities(learned(dataset, config, config.epochs, number, rows), dataset, held_out)
+    for number, (rows, held_out) in enumerate(split_folds(len(dataset.train), config.networks, config.seed, _FOLDS)):
+        predicted[held_out] = predict_probabilities(
+            train_scoring_network(dataset, config, config.epochs, number, rows), dataset, held_out
+        )
     return predicted

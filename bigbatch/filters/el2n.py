@@ -11,10 +11,15 @@ from torch import Tensor
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import LearningOptions, learned, mean_over_networks, probabilities
+from bigbatch.filters.pipeline.scoring import (
+    ScoringOptions,
+    average_over_networks,
+    predict_probabilities,
+    train_scoring_network,
+)
 
 
-class Config(LearningOptions):
+class Config(ScoringOptions):
     epochs: int = Field(5, ge=1)  # early in training; the paper uses 10 to 20 of 200
     drop_which: Literal["easy", "hard"] = "easy"  # the paper keeps the hard ones, wrong labels among them
 
@@ -24,8 +29,10 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     targets = torch.nn.functional.one_hot(dataset.train.labels, len(dataset.classes))
 
     def error_length(number: int) -> Tensor:
-        return (probabilities(learned(dataset, config, config.epochs, number), dataset) - targets).norm(dim=1)
+        return (
+            predict_probabilities(train_scoring_network(dataset, config, config.epochs, number), dataset) - targets
+        ).norm(dim=1)
 
-    difficulty = mean_over_networks(config, error_length)
+    difficulty = average_over_networks(config, error_length)
     score = torch.from_numpy(-difficulty if config.drop_which == "easy" else difficulty)
     return Kept(score, drop_largest(score, dataset, config), {"measure": "EL2N"}, {"difficulty": difficulty})

@@ -9,10 +9,10 @@ from torch import Tensor
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import LearningOptions, learned, mean_over_networks
+from bigbatch.filters.pipeline.scoring import ScoringOptions, average_over_networks, train_scoring_network
 
 
-class Config(LearningOptions):
+class Config(ScoringOptions):
     epochs: int = Field(20, ge=2)  # each sample is looked at once an epoch, in the batch it is learned in
 
 
@@ -30,10 +30,10 @@ def keep(dataset: Dataset, config: Config) -> Kept:
             was_right[batch] = right
             ever_right[batch] |= right
 
-        learned(dataset, config, config.epochs, number, seen=watch)
+        train_scoring_network(dataset, config, config.epochs, number, on_batch=watch)
         return forgotten.where(ever_right, torch.tensor(float(config.epochs)))
 
-    difficulty = mean_over_networks(config, events)
+    difficulty = average_over_networks(config, events)
     score = torch.from_numpy(-difficulty)
     return Kept(
         score, drop_largest(score, dataset, config), {"measure": "forgetting events"}, {"difficulty": difficulty}

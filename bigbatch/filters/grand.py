@@ -15,20 +15,20 @@ from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
 from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import LearningOptions, learned, mean_over_networks
+from bigbatch.filters.pipeline.scoring import ScoringOptions, average_over_networks, train_scoring_network
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
 _GRADIENTS_AT_ONCE = 64
 
 
-class Config(LearningOptions):
+class Config(ScoringOptions):
     epochs: int = Field(5, ge=0)
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    difficulty = mean_over_networks(
-        config, lambda number: gradient_norms(learned(dataset, config, config.epochs, number), dataset)
+    difficulty = average_over_networks(
+        config, lambda number: gradient_norms(train_scoring_network(dataset, config, config.epochs, number), dataset)
     )
     score = torch.from_numpy(-difficulty)
     return Kept(score, drop_largest(score, dataset, config), {"measure": "GraNd"}, {"difficulty": difficulty})

@@ -10,14 +10,14 @@ from pydantic import Field, PositiveInt
 from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import Sized, drop_largest
+from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.stages import MapOptions, features_of, place
+from bigbatch.filters.pipeline.stages import MapOptions, compute_features, compute_map
 
 _RANK, _OFFSET = 203, 204
 
 
-class Config(MapOptions, Sized):
+class Config(MapOptions, DropOptions):
     seed: int = Field(0, ge=0)
     cells: PositiveInt = 30  # along each side of the map
     after: None = None  # it samples all of the map
@@ -25,24 +25,24 @@ class Config(MapOptions, Sized):
 
 def keep(dataset: Dataset, config: Config) -> Kept:
     """Within a cell samples are put in a random order; position over count is the score, so cells thin out alike."""
-    features, about = features_of(config, dataset)
-    placed = ranks.by_the_first(lambda: place(features, np.arange(len(dataset.train)), config))
-    points = placed.points[:, :2]
+    features, about = compute_features(config, dataset)
+    feature_map = ranks.compute_on_rank_zero(lambda: compute_map(features, np.arange(len(dataset.train)), config))
+    points = feature_map.points[:, :2]
     labels = dataset.train.labels.numpy()
-    cell = _cells(points, config.cells) * (int(labels.max()) + 1) + (labels if config.per_class else 0)
-    score = torch.from_numpy(_thinning(cell, config.seed))
-    info = {"network": about, **placed.info, "cells": len(np.unique(cell))}
+    cell = _assign_cells(points, config.cells) * (int(labels.max()) + 1) + (labels if config.per_class else 0)
+    score = torch.from_numpy(_thinning_scores(cell, config.seed))
+    info = {"network": about, **feature_map.info, "cells": len(np.unique(cell))}
     return Kept(score, drop_largest(score, dataset, config), info, {"map": points, "cell": cell})
 
 
-def _cells(points: NDArray[np.float32], side: int) -> NDArray[np.int64]:
+def _assign_cells(points: NDArray[np.float32], side: int) -> NDArray[np.int64]:
     low = points.min(axis=0)
     width = np.maximum((points.max(axis=0) - low) / side, np.finfo(np.float32).tiny)
     column, row = np.minimum(((points - low) / width).astype(np.int64), side - 1).T
     return row * side + column
 
 
-def _thinning(cell: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
+def _thinning_scores(cell: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
     """(rank in the cell + the cell's own offset) / samples in the cell: below x for a share x of each cell."""
     draw = rng.uniform(seed, _RANK, np.arange(len(cell)))
     order = np.lexsort((draw, cell))

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bigbatch.datasets import Dataset
-from bigbatch.datasets.reading.hashing import hash_array
-from bigbatch.filters.pipeline import cache, ranks, threshold
-from bigbatch.filters.pipeline.decision import DecisionOptions, decided, refuse_small_classes
+from bigbatch.filters.pipeline import ranks, threshold
+from bigbatch.filters.pipeline.decision import DecisionOptions, decide, refuse_small_classes
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.source import Source, of_array, of_module
-from bigbatch.filters.pipeline.stages import Placed, features_of, place, rows_of
+from bigbatch.filters.pipeline.source import FeatureSource, source_from_array, source_from_module
+from bigbatch.filters.pipeline.stages import compute_features, compute_map, selected_rows
 
 
 class Config(DecisionOptions):
@@ -36,38 +35,29 @@ def network(source: nn.Module | Path | str | NDArray[Any] | Tensor, dataset: Dat
     """
     if isinstance(source, str | Path):
         return _keep(dataset, Config(network=str(source), **options), None)
-    ready = of_module(source) if isinstance(source, nn.Module) else of_array(source)
+    ready = source_from_module(source) if isinstance(source, nn.Module) else source_from_array(source)
     return _keep(dataset, Config(network=ready.about["network"], **options), ready)
 
 
-def _keep(dataset: Dataset, config: Config, source: Source | None) -> Kept:
-    features, about = features_of(config, dataset, source)
+def _keep(dataset: Dataset, config: Config, source: FeatureSource | None) -> Kept:
+    features, about = compute_features(config, dataset, source)
 
-    def decide() -> Kept:
-        rows = rows_of(config, dataset)
+    def filter_by_map() -> Kept:
+        rows = selected_rows(config, dataset)
         labels = dataset.train.labels
         refuse_small_classes(labels[rows], dataset.classes, config.min_samples)
-        placed = place(features, rows, config)
-        points = _over_all(placed.points, rows, len(labels))
-        eps_star = _cached_eps_star(placed, points, labels.numpy(), config.min_samples)
-        decision = decided(points, eps_star, labels.numpy(), dataset.classes, config)
-        info = {"network": about, **placed.info, **decision.info}
-        return Kept(torch.from_numpy(eps_star), decision.mask, info, decision.arrays | features.answers)
+        feature_map = compute_map(features, rows, config)
+        points = _scatter_rows(feature_map.points, rows, len(labels))
+        eps_star = threshold.cached_eps_star(points, labels.numpy(), config.min_samples)
+        decision = decide(points, eps_star, labels.numpy(), dataset.classes, config)
+        info = {"network": about, **feature_map.info, **decision.info}
+        return Kept(torch.from_numpy(eps_star), decision.mask, info, decision.arrays | features.predictions)
 
-    return ranks.by_the_first(decide)
+    return ranks.compute_on_rank_zero(filter_by_map)
 
 
-def _over_all(points: NDArray[np.float32], rows: NDArray[np.int64], samples: int) -> NDArray[np.float32]:
+def _scatter_rows(points: NDArray[np.float32], rows: NDArray[np.int64], samples: int) -> NDArray[np.float32]:
     """A row for each training sample; NaN where an earlier filter had dropped it."""
     filled = np.full((samples, points.shape[1]), np.nan, np.float32)
     filled[rows] = points
     return filled
-
-
-def _cached_eps_star(
-    placed: Placed, points: NDArray[np.float32], labels: NDArray[np.int64], min_samples: int
-) -> NDArray[np.float64]:
-    hashes = {"rows": hash_array(placed.rows), "labels": hash_array(labels)}
-    made_from = {"map": placed.key, **hashes, "min_samples": min_samples}
-    made = cache.arrays("eps", made_from, lambda: {"eps_star": threshold.eps_star(points, labels, min_samples)})
-    return made["eps_star"]

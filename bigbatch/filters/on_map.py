@@ -10,7 +10,7 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.filters.pipeline import threshold
-from bigbatch.filters.pipeline.decision import DecisionOptions, decided, refuse_small_classes
+from bigbatch.filters.pipeline.decision import DecisionOptions, decide, refuse_small_classes
 from bigbatch.filters.pipeline.results import Kept
 
 
@@ -23,7 +23,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     refuse_small_classes(labels, dataset.classes, config.min_samples)
     places = read_map(Path(config.network), len(dataset.train))
     eps_star = threshold.cached_eps_star(places, labels.numpy(), config.min_samples)
-    decision = decided(places, eps_star, labels.numpy(), dataset.classes, config)
+    decision = decide(places, eps_star, labels.numpy(), dataset.classes, config)
     places_hash = hash_array(places)
     about = {
         "network": {"network": config.network, "hash": places_hash},

@@ -7,11 +7,11 @@ import torch
 
 from bigbatch import rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline.budget import Sized, drop_largest
+from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
 from bigbatch.filters.pipeline.results import Kept
 
 
-class Config(Sized):
+class Config(DropOptions):
     """`like` another filter's kept.npz: the same count of each class, or with per_class=false the same total."""
 
 

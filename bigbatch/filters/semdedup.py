@@ -13,9 +13,9 @@ from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, ranks
-from bigbatch.filters.pipeline.budget import Sized, drop_largest
+from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.stages import FeatureOptions, features_of
+from bigbatch.filters.pipeline.stages import FeatureOptions, compute_features
 from bigbatch.output.progress import stage
 
 _ROWS_AT_ONCE = 2048
@@ -23,7 +23,7 @@ _LEAST_BATCH, _BATCHES = 4096, 50  # samples that k-means sees at a time, and ho
 _ORDER = 207
 
 
-class Config(FeatureOptions, Sized):
+class Config(FeatureOptions, DropOptions):
     clusters: int = Field(0, ge=0)  # duplicates are looked for within one; 0: one for each thousand samples
     threshold: float | None = Field(None, ge=-1, le=1)  # drop above this similarity (1 - ε), however many; else `drop`
     after: None = None
@@ -34,36 +34,38 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 
     A sample is dropped for one that is farther out, so of a group of duplicates the least typical one stays.
     """
-    features, about = features_of(config, dataset)
-    clusters = config.clusters or max(1, len(features.rows) // 1000)
-    if clusters > len(features.rows):
-        raise Problem(f"{clusters} clusters of {len(features.rows)} samples make no sense: use fewer clusters")
-    made_from = {"features": features.key, "clusters": clusters, "seed": config.seed, "version": 2}
+    features, about = compute_features(config, dataset)
+    clusters = config.clusters or max(1, len(features.values) // 1000)
+    if clusters > len(features.values):
+        raise Problem(f"{clusters} clusters of {len(features.values)} samples make no sense: use fewer clusters")
+    key_fields = {"features": features.key, "clusters": clusters, "seed": config.seed, "version": 2}
 
-    def similarities() -> NDArray[Any]:
-        made = cache.arrays("duplicates", made_from, lambda: _similarities(features.rows, clusters, config.seed))
+    def cached_similarities() -> NDArray[Any]:
+        made = cache.load_or_compute(
+            "duplicates", key_fields, lambda: _compute_similarities(features.values, clusters, config.seed)
+        )
         return made["similarity"]
 
-    score = torch.from_numpy(ranks.by_the_first(similarities))
+    score = torch.from_numpy(ranks.compute_on_rank_zero(cached_similarities))
     mask = drop_largest(score, dataset, config) if config.threshold is None else score <= config.threshold
     return Kept(score, mask, {"network": about, "clusters": clusters, "threshold": config.threshold})
 
 
-def _similarities(features: NDArray[Any], clusters: int, seed: int) -> dict[str, NDArray[Any]]:
+def _compute_similarities(features: NDArray[Any], clusters: int, seed: int) -> dict[str, NDArray[Any]]:
     """Features stay in their file: a batch of them is in memory at a time, then a cluster."""
-    centres, nearest = _clustered(features, clusters, seed)
+    centres, nearest = _cluster_with_kmeans(features, clusters, seed)
     similarity = np.full(len(features), -1.0)
     with stage("duplicates", clusters) as advance:
         for cluster in range(clusters):
             members = np.flatnonzero(nearest == cluster)
-            directions = _directions(features, members)
+            directions = _unit_vectors(features, members)
             order = np.argsort(directions @ centres[cluster], kind="stable")  # the least typical first: it has no equal
-            similarity[members[order]] = _most_similar_before(directions[order])
+            similarity[members[order]] = _max_similarity_to_earlier(directions[order])
             advance(cluster + 1)
     return {"similarity": similarity}
 
 
-def _clustered(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _cluster_with_kmeans(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Centres, and the number of the nearest one to each sample."""
     from sklearn.cluster import MiniBatchKMeans
 
@@ -75,22 +77,22 @@ def _clustered(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArra
             order = rng.permutation(count, seed, number, _ORDER).numpy()
             whole = count - count % size or count  # a last batch may be too small to place all centres in
             for begin in range(0, whole, size):
-                means.partial_fit(_directions(features, np.sort(order[begin : begin + size])))
+                means.partial_fit(_unit_vectors(features, np.sort(order[begin : begin + size])))
                 advance(number * count + begin)
         nearest = np.empty(count, np.int64)
         for begin in range(0, count, size):
             rows = np.arange(begin, min(begin + size, count))
-            nearest[rows] = means.predict(_directions(features, rows))
+            nearest[rows] = means.predict(_unit_vectors(features, rows))
             advance(passes * count + len(rows) + begin)
     return means.cluster_centers_, nearest
 
 
-def _directions(features: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def _unit_vectors(features: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
     chosen = np.asarray(features[rows], np.float32)
     return chosen / np.maximum(np.linalg.norm(chosen, axis=1, keepdims=True), np.finfo(np.float32).tiny)
 
 
-def _most_similar_before(directions: NDArray[np.float32]) -> NDArray[np.float64]:
+def _max_similarity_to_earlier(directions: NDArray[np.float32]) -> NDArray[np.float64]:
     found = np.full(len(directions), -1.0)
     for begin in range(0, len(directions), _ROWS_AT_ONCE):
         block = directions[begin : begin + _ROWS_AT_ONCE]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigbatch import filters
 from bigbatch.datasets.reading.hashing import hash_array
-from bigbatch.filters import Saved
+from bigbatch.filters import FilterResult
 from bigbatch.filters.pipeline.threshold import cached_eps_star
 from bigbatch.libraries import import_library
 from bigbatch.viewer.requests import RequestError, SampleNumbers
@@ -27,7 +27,7 @@ _PROBED_POINTS = 100  # per class, to estimate the number of pairs
 class MapPoints:
     """The points of one filter's result. `positions` are drawn; distances are those of `_points`, mostly the same."""
 
-    def __init__(self, saved: Saved, classes: Sequence[str], min_samples: int) -> None:
+    def __init__(self, saved: FilterResult, classes: Sequence[str], min_samples: int) -> None:
         self.classes = classes
         self.labels: NDArray[np.int64] = saved.arrays["label"].astype(np.int64, copy=False)
         self.positions: NDArray[np.float32] = np.ascontiguousarray(saved.arrays["map"], np.float32)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters import Saved
+from bigbatch.filters import FilterResult
 from bigbatch.output.progress import show_progress
 from bigbatch.viewer.changes import ChangeNotifier
 from bigbatch.viewer.document import FilterDocument
@@ -203,7 +203,7 @@ _running_servers: dict[tuple[Path, ...], Server] = {}
 
 
 def view(
-    source: Path | str | Saved | Sequence[Path | str | Saved],
+    source: Path | str | FilterResult | Sequence[Path | str | FilterResult],
     *,
     port: int = DEFAULT_PORT,
     runs_dir: Path | str = "runs",
@@ -238,7 +238,7 @@ def view(
 
 
 def _source_path(source: object) -> Path:
-    if isinstance(source, Saved):
+    if isinstance(source, FilterResult):
         return source.path
     if not isinstance(source, str | Path):
         raise Problem(f"a {type(source).__name__} has no file to view: save it first with bigbatch.filters.save")

@@ -16,8 +16,8 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters import Kept, Saved
-from bigbatch.filters.pipeline.rebuild import dataset_of
+from bigbatch.filters import Kept, FilterResult
+from bigbatch.filters.pipeline.rebuild import load_filtered_dataset
 from bigbatch.filters.pipeline.results import keep as apply_filter
 from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, cached_eps_star
 from bigbatch.viewer.settings import FilterSettings
@@ -32,7 +32,7 @@ NO_IMAGES = "There are no images:"  # followed by the reason
 class FilterSource:
     """A filter's result, read from a file or made from features, and the dataset that it belongs to."""
 
-    saved: Saved
+    saved: FilterResult
     dataset: Dataset | None
     notes: tuple[str, ...] = ()
 
@@ -94,7 +94,7 @@ def _open_result(path: Path, data_dir: Path | None) -> FilterSource:
     if missing:
         raise Problem(f"the manifest of {path} has no '{missing[0]}' (it is of an early version): make it again")
     try:
-        dataset = dataset_of(path, saved.manifest, data_dir)
+        dataset = load_filtered_dataset(path, saved.manifest, data_dir)
     except Problem as problem:
         return FilterSource(saved, None, (f"{NO_IMAGES} {problem}",))
     if dataset.hash != saved.dataset_hash:
@@ -123,7 +123,7 @@ def _filter_features(path: Path, names: set[str]) -> FilterSource:
         kept, origin = _filter_on_map(path, dataset, config), "the map is the one in the file"
     else:
         kept, origin = apply_filter(dataset, config), "the map was made by the stages of the network filter"
-    saved = replace(filters.result_of(kept, dataset, dataset_config, config), path=path)
+    saved = replace(filters.create_result(kept, dataset, dataset_config, config), path=path)
     return FilterSource(saved, dataset, (f"The file holds features: {origin}.",))
 
 

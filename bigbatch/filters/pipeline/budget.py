@@ -15,7 +15,7 @@ from bigbatch.filters.pipeline.results import load
 TIES = 201  # the part of a key that keeps the order of equal scores apart from other draws
 
 
-class Sized(parts.Config):
+class DropOptions(parts.Config):
     """Options of every filter that drops by rank."""
 
     drop: float = Field(0.1, ge=0, lt=1)  # the fraction dropped
@@ -24,17 +24,17 @@ class Sized(parts.Config):
     seed: int = Field(0, ge=0)
 
 
-def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config: Sized) -> Tensor:
+def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config: DropOptions) -> Tensor:
     """The mask that drops the largest scores. Equal scores are dropped in a random order, which the seed decides."""
     score = torch.as_tensor(score)
     mask = torch.ones(len(score), dtype=torch.bool)
-    for members, count in groups(dataset, config):
+    for members, count in groups_to_drop(dataset, config):
         shuffled = members[rng.permutation(len(members), config.seed, TIES)]
         mask[shuffled[score[shuffled].argsort(descending=True, stable=True)[:count]]] = False
     return mask
 
 
-def groups(dataset: Dataset, config: Sized) -> list[tuple[Tensor, int]]:
+def groups_to_drop(dataset: Dataset, config: DropOptions) -> list[tuple[Tensor, int]]:
     """The samples of each class, or all of them, and how many of them to drop."""
     labels = dataset.train.labels
     everything = torch.arange(len(labels))

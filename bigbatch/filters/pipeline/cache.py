@@ -1,6 +1,6 @@
-"""What each station of the filter made, kept under the hash of all that it was made from.
+"""What each stage of the filter computed, kept under the hash of all that it was computed from.
 
-A changed eps finds its map, a changed perplexity its principal components, a new network nothing. Files lie below
+A changed eps finds its map, a changed perplexity its principal components, a new network nothing. Files lie use_folder
 $XDG_CACHE_HOME/bigbatch/filters and may be deleted at any time.
 """
 
@@ -28,7 +28,7 @@ _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 
 @contextmanager
-def below(root: Path) -> Iterator[None]:
+def use_folder(root: Path) -> Iterator[None]:
     """Within it another folder is the cache: an empty one to compute everything again."""
     token = _root.set(root)
     try:
@@ -37,9 +37,9 @@ def below(root: Path) -> Iterator[None]:
         _root.reset(token)
 
 
-def folder(station: str) -> Path:
+def stage_folder(stage: str) -> Path:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = (_root.get() or home / "bigbatch" / "filters") / station
+    path = (_root.get() or home / "bigbatch" / "filters") / stage
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK | os.X_OK):
@@ -52,9 +52,9 @@ def folder(station: str) -> Path:
     return path
 
 
-def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) -> Arrays:
-    """Found, or made and kept. A damaged file (each array in it has a checksum) is made again."""
-    path = folder(station) / f"{hash_json(made_from)[:32]}.npz"
+def load_or_compute(stage: str, key_fields: dict[str, Any], compute: Callable[[], Arrays]) -> Arrays:
+    """Found, or computed and kept. A damaged file (each array in it has a checksum) is computed again."""
+    path = stage_folder(stage) / f"{hash_json(key_fields)[:32]}.npz"
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -62,13 +62,13 @@ def arrays(station: str, made_from: dict[str, Any], make: Callable[[], Arrays]) 
         pass
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         path.unlink(missing_ok=True)
-    made = make()
+    computed = compute()
     with contextlib.suppress(OSError):  # a full disk costs the next run time, not this one its result
-        write_npz(path, made)
-    return made
+        write_npz(path, computed)
+    return computed
 
 
-def empty_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+def allocate_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
     """A memory-mapped array of zeros whose disk space is there: writing to a full disk would kill the process."""
     size = int(np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64))
     try:

@@ -29,23 +29,11 @@ def eps_star(points: NDArray[Any], min_samples: int) -> Floats:
     points = _as_float64(points)
     if len(points) < min_samples:
         return np.full(len(points), np.inf)
-    neighbours, squared = _nearest(points, min_samples)
-    return _smallest_eps(_reachable(neighbours, squared))
+    neighbours, squared = _nearest_neighbours(points, min_samples)
+    return _sqrt_rounded_up(_squared_eps_star(neighbours, squared))
 
 
-def eps_star_for_each(points: NDArray[Any], most_samples: int) -> Floats:
-    """Row m - 1 is `eps_star` for min_samples = m, for m from 1 to `most_samples`, after one search of neighbours."""
-    points = _as_float64(points)
-    rows = np.full((most_samples, len(points)), np.inf)
-    most = min(most_samples, len(points))
-    if most:
-        neighbours, squared = _nearest(points, most)
-        for m in range(1, most + 1):
-            rows[m - 1] = _smallest_eps(_reachable(neighbours[:, :m], squared[:, :m]))
-    return rows
-
-
-def labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int64]:
+def cluster_labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int64]:
     """The cluster of each point, -1 for noise: scikit-learn's DBSCAN, but for noise itself, where eps* has the word.
 
     A quantile of eps* is some point's eps* to the last bit, and there scikit-learn may round either way. A point that
@@ -68,15 +56,15 @@ def labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int
     return found
 
 
-def eps_that_drops(eps_star: Floats, count: int) -> float:
+def eps_for_drop_count(eps_star: Floats, count: int) -> float:
     """The eps that makes `count` points noise, or as many fewer as share one eps*; never all of them."""
     return float(np.sort(eps_star)[max(len(eps_star) - 1 - count, 0)])
 
 
-def knee(points: NDArray[Any], min_samples: int) -> float:
+def k_distance_knee(points: NDArray[Any], min_samples: int) -> float:
     """The bend of the sorted distances to the m-th neighbour: its point farthest from the chord. A hint only."""
     points = _as_float64(points)
-    _, squared = _nearest(points, min_samples)
+    _, squared = _nearest_neighbours(points, min_samples)
     distances = np.sort(np.sqrt(squared[:, -1]))
     rise = distances[-1] - distances[0]
     if rise == 0:
@@ -89,14 +77,14 @@ def _as_float64(points: NDArray[Any]) -> Floats:
     return np.ascontiguousarray(points, np.float64)
 
 
-def _nearest(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
+def _nearest_neighbours(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     """Each point's nearest neighbours, itself among them unless duplicates come first, and squared distances."""
     if points.shape[1] <= _TREE_DIMENSIONS:
         # the tree that is not balanced is built twice as fast, and copes with many duplicates
         tree = import_library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
         neighbours = tree.query(points, k=np.arange(1, count + 1))[1]
     else:
-        neighbours = _nearest_of_all(points, count)
+        neighbours = _nearest_by_brute_force(points, count)
     squared = np.zeros(neighbours.shape)
     for column in range(points.shape[1]):  # coordinate by coordinate: no [points, count, dimensions] array
         values = points[:, column]
@@ -105,7 +93,7 @@ def _nearest(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
     return np.take_along_axis(neighbours, order, 1), np.take_along_axis(squared, order, 1)
 
 
-def _nearest_of_all(points: Floats, count: int) -> NDArray[np.int64]:
+def _nearest_by_brute_force(points: Floats, count: int) -> NDArray[np.int64]:
     """By the differences themselves: |x|² + |y|² - 2xy is faster, but loses the digits that duplicates and points far
     from the origin are told apart by."""
     everything = torch.from_numpy(points)
@@ -117,7 +105,7 @@ def _nearest_of_all(points: Floats, count: int) -> NDArray[np.int64]:
     return torch.cat(found).numpy()
 
 
-def _reachable(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
+def _squared_eps_star(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
     """Squared eps*: core(p), or less by way of a neighbour."""
     core = squared[:, -1]
     best = core.copy()
@@ -126,7 +114,7 @@ def _reachable(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
     return best
 
 
-def _smallest_eps(squared: Floats) -> Floats:
+def _sqrt_rounded_up(squared: Floats) -> Floats:
     """The smallest float whose square is not below: scikit-learn compares squares, and roots are rounded."""
     root = np.sqrt(squared)
     return np.where(np.square(root) < squared, np.nextafter(root, np.inf), root)

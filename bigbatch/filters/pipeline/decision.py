@@ -15,7 +15,7 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import threshold
-from bigbatch.filters.pipeline.results import Saved, refuse_empty_classes, refuse_other_format, with_overrides
+from bigbatch.filters.pipeline.results import FilterResult, apply_overrides, check_format, refuse_empty_classes
 from bigbatch.filters.pipeline.stages import MapOptions
 from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, Mode, eps_star
 
@@ -62,7 +62,7 @@ class Decision:
     arrays: dict[str, NDArray[Any]]
 
 
-def decided(
+def decide(
     points: NDArray[np.float32],
     eps_star: NDArray[np.float64],
     labels: NDArray[np.int64],
@@ -70,14 +70,14 @@ def decided(
     config: DecisionOptions,
 ) -> Decision:
     """From places and eps* to a mask. A result that is decided again with other settings comes through here too."""
-    looked_at = np.isfinite(eps_star)
-    given = _by_number(config.eps, labels[looked_at], classes)
+    considered = np.isfinite(eps_star)
+    given = _eps_by_class_index(config.eps, labels[considered], classes)
     eps = threshold.decide_eps(eps_star, labels, config.mode, config.drop, config.per_class, given)
     mask = torch.from_numpy(threshold.mask_at(eps_star, labels, eps))
     refuse_empty_classes(
-        mask[looked_at], torch.from_numpy(labels[looked_at]), classes, f"filter '{config.name}'", _advice(config)
+        mask[considered], torch.from_numpy(labels[considered]), classes, f"filter '{config.name}'", _suggest_fix(config)
     )
-    knees = threshold.knees(points, labels, config.min_samples)
+    knees = threshold.k_distance_knees(points, labels, config.min_samples)
     info = {
         "min_samples": config.min_samples,
         "mode": config.mode,
@@ -86,17 +86,17 @@ def decided(
         "notes": _notes(eps_star, labels, eps, config),
     }
     clusters = threshold.cluster_labels(points, labels, eps, config.min_samples)
-    arrays: dict[str, NDArray[Any]] = {"map": _first_two(points), "cluster": clusters}
+    arrays: dict[str, NDArray[Any]] = {"map": _two_columns(points), "cluster": clusters}
     if points.shape[1] != 2:
         arrays["points"] = points  # what eps* was computed on is not the map then
     return Decision(mask, info, arrays)
 
 
-def _first_two(points: NDArray[np.float32]) -> NDArray[np.float32]:
+def _two_columns(points: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
 
 
-def _by_number(
+def _eps_by_class_index(
     eps: float | dict[str, float] | None, labels: NDArray[np.int64], classes: Sequence[str]
 ) -> float | dict[int, float] | None:
     """A radius for each class by its number, from one for each by its name."""
@@ -111,7 +111,7 @@ def _by_number(
     return {classes.index(name): radius for name, radius in eps.items()}
 
 
-def _advice(config: DecisionOptions) -> str:
+def _suggest_fix(config: DecisionOptions) -> str:
     if config.mode == "fraction":
         return "use per_class=true or a smaller drop"
     if config.mode == "paper":
@@ -125,53 +125,55 @@ def _notes(
     notes = ["the k-distance knee is a hint only: it moves a lot with little"]
     if config.mode != "fraction":
         return [FIXED_EPS, *notes]
-    found = threshold.tied(eps_star, labels, eps, config.drop, config.per_class)
-    if found.dropped < found.asked:
+    found = threshold.count_dropped(eps_star, labels, eps, config.drop, config.per_class)
+    if found.dropped < found.requested:
         notes.append(
-            f"{found.asked - found.dropped:,} fewer samples than the {found.asked:,} asked for are dropped: samples "
-            "that share an eps* are dropped together or not at all"
+            f"{found.requested - found.dropped:,} fewer samples than the {found.requested:,} requested are dropped: "
+            "samples that share an eps* are dropped together or not at all"
         )
     return notes
 
 
-SETTINGS = ("mode", "min_samples", "drop", "per_class", "eps")
+CHANGEABLE = ("mode", "min_samples", "drop", "per_class", "eps")
 
 
-def decide_again(saved: Saved, overrides: Iterable[dict[str, Any]] | None = None, **settings: Any) -> Saved:
+def decide_again(
+    saved: FilterResult, overrides: Iterable[dict[str, Any]] | None = None, **settings: Any
+) -> FilterResult:
     """The result with another mode, min_samples, drop, per_class or eps: `save` writes it, `rebuild` makes it anew.
 
     What is not given stays. eps, a number or one for each class by name, counts for mode=manual alone.
     `overrides` replace the history; without, it stays, and later words still win over the new decision.
     """
-    config = _config(saved, settings)
+    config = _redecided_config(saved, settings)
     labels, points = saved.arrays["label"], saved.arrays.get("points", saved.arrays["map"])
     classes = saved.manifest["dataset"]["classes"]
     refuse_small_classes(saved.labels[torch.from_numpy(~np.isnan(points[:, 0]))], classes, config.min_samples)
     same = config.min_samples == saved.manifest["filter"]["min_samples"]
     score = saved.score.numpy() if same else eps_star(points, labels, config.min_samples)
-    decision = decided(points, score, labels, classes, config)
+    decision = decide(points, score, labels, classes, config)
     manifest = saved.manifest | {
         "filter": config.model_dump(mode="json"),
         "info": saved.manifest["info"] | decision.info,
     }
     entries = saved.manifest["overrides"] if overrides is None else overrides
     again = replace(saved, score=torch.from_numpy(score), arrays=saved.arrays | decision.arrays, manifest=manifest)
-    result = with_overrides(again, decision.mask, entries)
+    result = apply_overrides(again, decision.mask, entries)
     refuse_empty_classes(result.mask, result.labels, classes, "the overrides", "take some of them back")
     return result
 
 
-def _config(saved: Saved, settings: dict[str, Any]) -> DecisionOptions:
+def _redecided_config(saved: FilterResult, settings: dict[str, Any]) -> DecisionOptions:
     options = saved.manifest.get("filter", {})
     if "mode" not in options or "map" not in saved.arrays:
         maker = f"is by '{options['name']}'" if options else "has no manifest"
         raise Problem(
             f"filter file {saved.path} {maker}, so there is no radius to choose: give a result of the filter 'network'"
         )
-    refuse_other_format(saved.path, saved.manifest)
-    unknown = sorted(set(settings) - set(SETTINGS))
+    check_format(saved.path, saved.manifest)
+    unknown = sorted(set(settings) - set(CHANGEABLE))
     if unknown:
-        raise Problem(f"'{unknown[0]}' changes the map, which is made already: change one of {', '.join(SETTINGS)}")
+        raise Problem(f"'{unknown[0]}' changes the map, which is made already: change one of {', '.join(CHANGEABLE)}")
     options = options | settings
     config = parts.configure("filters", options | ({} if options["mode"] == "manual" else {"eps": None}))
     assert isinstance(config, DecisionOptions)

@@ -12,22 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters.pipeline.neighbours import nearest
+from bigbatch.filters.pipeline.neighbours import nearest_neighbours
 from bigbatch.libraries import import_library
 from bigbatch.output.progress import stage
 
 VERSION = 3  # one more whenever the same options give another map: caches and manifests tell maps apart by it
 Reducer = Literal["tsne", "umap", "pacmap", "none"]
-MOST_EXACT_NEIGHBOURS = 200_000  # points; the exact search grows with their square
-_FEWEST_FOR_FFT = 5_000  # points: below, the grid of the FFT costs more than Barnes and Hut's tree
+MAX_EXACT_POINTS = 200_000  # points; the exact search grows with their square
+_MIN_POINTS_FOR_FFT = 5_000  # points: below, the grid of the FFT costs more than Barnes and Hut's tree
 _EARLY_ITERATIONS = 250
 _ITERATIONS_BETWEEN_REPORTS = 25
-_NO_NEWS = ("random state is set", "Running NN Backend")
+_IGNORED_WARNINGS = ("random state is set", "Running NN Backend")
 
 Points = NDArray[np.float32]
 
 
-def place(points: Points, reducer: Reducer, *, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
+def embed(points: Points, reducer: Reducer, *, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
     """Each point's place on the map: a function of points, options, seed and number of jobs.
 
     `none` gives the points back: DBSCAN then works on the principal components.
@@ -52,7 +52,7 @@ def place(points: Points, reducer: Reducer, *, perplexity: float, iterations: in
         ) from error
 
 
-def packages(reducer: Reducer) -> list[str]:
+def reducer_packages(reducer: Reducer) -> list[str]:
     """Whose versions decide what the map looks like."""
     return {"tsne": ["openTSNE", "numpy"], "umap": ["umap-learn", "numba"], "pacmap": ["pacmap", "numba"]}.get(
         reducer, []
@@ -73,26 +73,26 @@ def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: i
         tsne = tsne_class(
             early_exaggeration_iter=_EARLY_ITERATIONS,
             n_iter=iterations,
-            negative_gradient_method="fft" if len(points) >= _FEWEST_FOR_FFT else "bh",
+            negative_gradient_method="fft" if len(points) >= _MIN_POINTS_FOR_FFT else "bh",
             n_jobs=jobs,
             random_state=seed,
             callbacks=report,
             callbacks_every_iters=_ITERATIONS_BETWEEN_REPORTS,
         )
-        return np.asarray(tsne.fit(affinities=affinities, initialization=_first_two(points)), np.float32)
+        return np.asarray(tsne.fit(affinities=affinities, initialization=_pca_initialisation(points)), np.float32)
 
 
 def _affinities(points: Points, perplexity: float, seed: int, jobs: int) -> Any:
     affinity = import_library("openTSNE.affinity", "reducer 'tsne'").PerplexityBasedNN
-    if len(points) > MOST_EXACT_NEIGHBOURS:
+    if len(points) > MAX_EXACT_POINTS:
         return affinity(points, perplexity=perplexity, method="approx", n_jobs=jobs, random_state=seed)
     # openTSNE's own approximate search is four times slower here and finds only nine neighbours of ten
-    neighbours, distances = nearest(points, int(3 * perplexity), jobs)
+    neighbours, distances = nearest_neighbours(points, int(3 * perplexity), jobs)
     precomputed = import_library("openTSNE.nearest_neighbors", "reducer 'tsne'").PrecomputedNeighbors
     return affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
 
 
-def _first_two(points: Points) -> NDArray[np.float64]:
+def _pca_initialisation(points: Points) -> NDArray[np.float64]:
     """PCA initialisation: the first two components, shrunk to a spread of 1e-4 as openTSNE does it."""
     start = points[:, :2].astype(np.float64)
     if start.shape[1] < 2:
@@ -112,7 +112,7 @@ def _umap(points: Points, perplexity: float, seed: int) -> Points:
 
 def _pacmap(points: Points, seed: int) -> Points:
     """With its own 10 neighbours: it takes no perplexity."""
-    with stage("PaCMAP", 1) as advance, warnings.catch_warnings(), _noticed("pacmap"):
+    with stage("PaCMAP", 1) as advance, warnings.catch_warnings(), _warnings_as_notices("pacmap"):
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", Notice)
         pacmap = import_library("pacmap", "reducer 'pacmap'")
@@ -123,12 +123,12 @@ def _pacmap(points: Points, seed: int) -> Points:
 
 
 @contextmanager
-def _noticed(package: str) -> Iterator[None]:
+def _warnings_as_notices(package: str) -> Iterator[None]:
     """What a package logs as a warning becomes a Notice; that a seed was set, which was asked for, is no news."""
 
     def notice(record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        if record.levelno >= logging.WARNING and not any(word in message for word in _NO_NEWS):
+        if record.levelno >= logging.WARNING and not any(word in message for word in _IGNORED_WARNINGS):
             warnings.warn(Notice(f"{package} says: {message}"), stacklevel=2)
         return False  # and nobody else prints it
 

@@ -21,7 +21,7 @@ _ROWS_PER_READ = 8192
 Precision = Literal["float32", "float16"]
 
 
-def check(features: NDArray[Any], samples: int) -> None:
+def check_features(features: NDArray[Any], samples: int) -> None:
     """One row of finite numbers a sample, or a Problem."""
     if features.ndim != 2 or len(features) != samples:
         raise Problem(f"features have shape {features.shape} but there are {samples} samples: give one row a sample")
@@ -30,20 +30,20 @@ def check(features: NDArray[Any], samples: int) -> None:
         raise Problem(f"features are NaN or infinite for sample {sample}: mend or leave out that row")
 
 
-def mapped(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
+def open_features(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
     """The features of a file as a read-only memory map."""
-    rows = ranks.by_the_first(lambda: str(_converted(path, samples, precision, file_hash)))
+    rows = ranks.compute_on_rank_zero(lambda: str(_convert_to_npy(path, samples, precision, file_hash)))
     return np.load(rows, mmap_mode="r")
 
 
-def _converted(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:
-    """A memory-mapped copy of any kind of file, read a piece at a time."""
-    final = cache.folder("features") / f"{file_hash[:32]}-{precision}.npy"
-    if _is_whole(final, samples):
+def _convert_to_npy(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:
+    """A memory-mapped copy of any kind of file, read a chunk at a time."""
+    final = cache.stage_folder("features") / f"{file_hash[:32]}-{precision}.npy"
+    if _is_complete(final, samples):
         return final
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
     try:
-        _copy(path, temporary, samples, precision)
+        _copy_rows(path, temporary, samples, precision)
         temporary.replace(final)
     except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
         reason = str(error).partition("\n")[0]
@@ -53,7 +53,7 @@ def _converted(path: Path, samples: int, precision: Precision, file_hash: str) -
     return final
 
 
-def _is_whole(path: Path, samples: int) -> bool:
+def _is_complete(path: Path, samples: int) -> bool:
     """A file that was cut short, by a full disk or a crash, cannot be mapped."""
     try:
         return len(np.load(path, mmap_mode="r")) == samples
@@ -61,24 +61,24 @@ def _is_whole(path: Path, samples: int) -> bool:
         return False
 
 
-def _copy(path: Path, target: Path, samples: int, precision: Precision) -> None:
+def _copy_rows(path: Path, target: Path, samples: int, precision: Precision) -> None:
     rows: np.memmap[Any, Any] | None = None
     filled = 0
     with stage("features", samples) as advance:
-        for piece in _pieces(path):
-            if piece.ndim != 2 or piece.dtype.kind not in "fiu":
-                raise ValueError(f"found {piece.dtype} of shape {piece.shape}")
+        for chunk in _read_chunks(path):
+            if chunk.ndim != 2 or chunk.dtype.kind not in "fiu":
+                raise ValueError(f"found {chunk.dtype} of shape {chunk.shape}")
             if rows is None:
-                rows = cache.empty_npy(target, precision, (samples, piece.shape[1]))
-            if filled + len(piece) > samples:
+                rows = cache.allocate_npy(target, precision, (samples, chunk.shape[1]))
+            if filled + len(chunk) > samples:
                 filled = samples + 1
                 break
-            rows[filled : filled + len(piece)] = piece
-            finite = np.isfinite(rows[filled : filled + len(piece)]).all(axis=1)
+            rows[filled : filled + len(chunk)] = chunk
+            finite = np.isfinite(rows[filled : filled + len(chunk)]).all(axis=1)
             if not finite.all():
                 sample = filled + int(np.argmin(finite))
                 raise Problem(f"features {path} are NaN or infinite for sample {sample}: mend or leave out that row")
-            filled += len(piece)
+            filled += len(chunk)
             advance(filled)
     if filled != samples or rows is None:
         found = f"more than {samples}" if filled > samples else str(filled)
@@ -86,9 +86,9 @@ def _copy(path: Path, target: Path, samples: int, precision: Precision) -> None:
     rows.flush()
 
 
-def _pieces(path: Path) -> Iterator[NDArray[Any]]:
+def _read_chunks(path: Path) -> Iterator[NDArray[Any]]:
     if path.suffix == ".parquet":
-        yield from _parquet_pieces(path)
+        yield from _read_parquet_chunks(path)
     elif path.suffix == ".npy":
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
         if stored.ndim != 2:
@@ -96,10 +96,10 @@ def _pieces(path: Path) -> Iterator[NDArray[Any]]:
         for begin in range(0, len(stored), _ROWS_PER_READ):
             yield np.asarray(stored[begin : begin + _ROWS_PER_READ])
     else:
-        yield from _npz_pieces(path)
+        yield from _read_npz_chunks(path)
 
 
-def _npz_pieces(path: Path) -> Iterator[NDArray[Any]]:
+def _read_npz_chunks(path: Path) -> Iterator[NDArray[Any]]:
     """The array `features`, or the only one, out of the archive without holding all of it."""
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -118,7 +118,7 @@ def _npz_pieces(path: Path) -> Iterator[NDArray[Any]]:
                 yield np.frombuffer(content, dtype).reshape(count, shape[1])
 
 
-def _parquet_pieces(path: Path) -> Iterator[NDArray[Any]]:
+def _read_parquet_chunks(path: Path) -> Iterator[NDArray[Any]]:
     """The column `features`, a list in each row, or all columns, a number in each."""
     parquet = import_library("pyarrow.parquet", f"reading {path.name}")
     with parquet.ParquetFile(path) as file:

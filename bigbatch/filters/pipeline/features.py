@@ -30,65 +30,67 @@ from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, feature_files, ranks
 from bigbatch.filters.pipeline.feature_files import Precision
-from bigbatch.filters.pipeline.source import Fit, Source, check_fit
+from bigbatch.filters.pipeline.source import FeatureSource, NetworkOutputs, check_network
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
 CHUNK = 256  # samples that the network sees at a time
 _SECONDS_BETWEEN_MARKS = 2.0
-_PROBED = 8  # samples whose inputs stand for how all are normalised and cropped
+_SAMPLES_IN_KEY = 8  # samples whose inputs stand for how all are normalised and cropped
 
-_ANSWER = np.dtype([("prediction", np.int64), ("confidence", np.float32), ("loss", np.float32)])
+_PREDICTION = np.dtype([("prediction", np.int64), ("confidence", np.float32), ("loss", np.float32)])
 
 
 @dataclass(frozen=True)
 class Features:
     """Of all training samples."""
 
-    rows: NDArray[Any]  # [samples, width]; a read-only memory map, unless it was given in memory
+    values: NDArray[Any]  # [samples, width]; a read-only memory map, unless it was given in memory
     key: str  # the hash of what they were made from
-    answers: dict[str, NDArray[Any]] = field(default_factory=dict)  # prediction, confidence, loss; where they are known
+    predictions: dict[str, NDArray[Any]] = field(
+        default_factory=dict
+    )  # prediction, confidence, loss; where they are known
 
 
-def extract(
-    source: Source, dataset: Dataset, precision: Precision = "float32", *, any_classes: bool = False
+def extract_features(
+    source: FeatureSource, dataset: Dataset, precision: Precision = "float32", *, any_classes: bool = False
 ) -> Features:
     """The network's features of every sample, or those that are ready. All ranks take part."""
     if source.array is not None:
-        feature_files.check(source.array, len(dataset.train))
+        feature_files.check_features(source.array, len(dataset.train))
         return Features(source.array, source.hash)
     if source.file is not None:
         key = hash_json({"features": source.hash, "precision": precision})
-        return Features(feature_files.mapped(source.file, len(dataset.train), precision, source.hash), key)
+        return Features(feature_files.open_features(source.file, len(dataset.train), precision, source.hash), key)
     assert source.module is not None
-    return _from_network(source, dataset, precision, any_classes)
+    return _compute_features(source, dataset, precision, any_classes)
 
 
 # -- by a network
 
 
-def _from_network(source: Source, dataset: Dataset, precision: Precision, any_classes: bool) -> Features:
+def _compute_features(source: FeatureSource, dataset: Dataset, precision: Precision, any_classes: bool) -> Features:
     module, device = source.module, ranks.device()
     assert module is not None
     was_training = module.training
     module.to(device).eval()
     try:
-        probe = torch.linspace(0, len(dataset.train) - 1, min(_PROBED, len(dataset.train))).long()
+        probe = torch.linspace(0, len(dataset.train) - 1, min(_SAMPLES_IN_KEY, len(dataset.train))).long()
         inputs = dataset.train.fetch(probe)[0]
         name = source.about["network"]
-        fit = check_fit(module, _to(inputs, module, device), len(dataset.classes), name, any_classes)
-        made_from = {
+        outputs = check_network(module, _move_inputs(inputs, module, device), len(dataset.classes), name, any_classes)
+        key_fields = {
             "dataset": dataset.hash,
             "inputs": sha256(inputs),
             "network": source.hash,
             "precision": precision,
             "chunk": CHUNK,
-            "answers": fit.answers,
+            "answers": outputs.are_classes,
         }
-        key = hash_json(made_from)
-        folder = cache.folder("features") / key[:32]
-        ranks.by_the_first(lambda: _create(folder, len(dataset.train), fit, precision, made_from))
-        bad_sample = _fill(folder, source, dataset, fit)
+        key = hash_json(key_fields)
+        folder = cache.stage_folder("features") / key[:32]
+        ranks.compute_on_rank_zero(lambda: _create_files(folder, len(dataset.train), outputs, precision, key_fields))
+        bad_sample = _fill_missing_chunks(folder, source, dataset, outputs)
     finally:
         module.train(was_training)
     if bad_sample:
@@ -98,19 +100,21 @@ def _from_network(source: Source, dataset: Dataset, precision: Precision, any_cl
             f"network {name} gives NaN or infinite features for sample {bad_sample - 1}: "
             "it has diverged or its weights are damaged; give another"
         )
-    stored = np.load(folder / "answers.npy") if fit.answers else None
+    stored = np.load(folder / "answers.npy") if outputs.are_classes else None
     answers = {} if stored is None else {column: stored[column].copy() for column in stored.dtype.names}
     return Features(np.load(folder / "features.npy", mmap_mode="r"), key, answers)
 
 
-def _create(folder: Path, samples: int, fit: Fit, precision: Precision, made_from: dict[str, Any]) -> None:
+def _create_files(
+    folder: Path, samples: int, outputs: NetworkOutputs, precision: Precision, key_fields: dict[str, Any]
+) -> None:
     """Empty files under their final names, or none. What is there already is used if it is whole."""
     files: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
-        "features.npy": (precision, (samples, fit.width)),
+        "features.npy": (precision, (samples, outputs.width)),
         "done.npy": ("uint8", (-(-samples // CHUNK),)),
     }
-    if fit.answers:
-        files["answers.npy"] = (_ANSWER, (samples,))
+    if outputs.are_classes:
+        files["answers.npy"] = (_PREDICTION, (samples,))
     if all(_has_shape(folder / name, shape) for name, (_, shape) in files.items()):
         return
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
@@ -118,8 +122,8 @@ def _create(folder: Path, samples: int, fit: Fit, precision: Precision, made_fro
     temporary.mkdir(parents=True)
     try:
         for name, (dtype, shape) in files.items():
-            cache.empty_npy(temporary / name, dtype, shape)
-        (temporary / "about.json").write_text(json.dumps(made_from, indent=2))
+            cache.allocate_npy(temporary / name, dtype, shape)
+        (temporary / "about.json").write_text(json.dumps(key_fields, indent=2))
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
     finally:
@@ -134,45 +138,45 @@ def _has_shape(path: Path, shape: tuple[int, ...]) -> bool:
         return False
 
 
-def _fill(folder: Path, source: Source, dataset: Dataset, fit: Fit) -> int:
+def _fill_missing_chunks(folder: Path, source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs) -> int:
     """Compute this rank's share of the chunks that are missing. 0, or 1 + a sample whose features are not finite."""
     rows, done = (np.load(folder / name, mmap_mode="r+") for name in ("features.npy", "done.npy"))
-    answers = np.load(folder / "answers.npy", mmap_mode="r+") if fit.answers else None
+    answers = np.load(folder / "answers.npy", mmap_mode="r+") if outputs.are_classes else None
     missing = np.flatnonzero(done == 0)
-    ranks.largest(0)  # all have read which are missing before one is marked
-    mine = np.array_split(missing, ranks.count())[ranks.rank()]
+    ranks.max_over_ranks(0)  # all have read which are missing before one is marked
+    mine = np.array_split(missing, ranks.world_size())[ranks.rank()]
     pending: list[int] = []
     marked_at = -math.inf  # the first chunk at once
     bad_sample = filled = 0
     samples = len(dataset.train)
-    with stage("features", sum(len(_members(chunk, samples)) for chunk in mine)) as advance:
-        for chunk, values, said in _computed(mine, source, dataset, fit):
-            members = _members(chunk, samples)
+    with stage("features", sum(len(_chunk_samples(chunk, samples)) for chunk in mine)) as advance:
+        for chunk, values, predicted in _iterate_chunks(mine, source, dataset, outputs):
+            members = _chunk_samples(chunk, samples)
             block = slice(members.start, members.stop)
             rows[block] = values
             if answers is not None:
-                answers[block] = said
+                answers[block] = predicted
             finite = np.isfinite(rows[block]).all(axis=1)  # as stored: float16 may overflow
             if not finite.all():
                 bad_sample = members.start + int(np.argmin(finite)) + 1
                 break
             pending.append(chunk)
             if time.monotonic() - marked_at > _SECONDS_BETWEEN_MARKS:
-                _mark(rows, answers, done, pending)
+                _mark_done(rows, answers, done, pending)
                 marked_at = time.monotonic()
             filled += len(members)
             advance(filled)
-    _mark(rows, answers, done, pending)
-    return ranks.largest(bad_sample)
+    _mark_done(rows, answers, done, pending)
+    return ranks.max_over_ranks(bad_sample)
 
 
-def _members(chunk: int, samples: int) -> range:
+def _chunk_samples(chunk: int, samples: int) -> range:
     """The samples of a chunk; the last has fewer."""
     begin = int(chunk) * CHUNK
     return range(begin, min(begin + CHUNK, samples))
 
 
-def _mark(
+def _mark_done(
     rows: np.memmap[Any, Any],
     answers: np.memmap[Any, Any] | None,
     done: np.memmap[Any, Any],
@@ -187,38 +191,38 @@ def _mark(
 
 
 @torch.no_grad()
-def _computed(
-    chunks: NDArray[np.int64], source: Source, dataset: Dataset, fit: Fit
+def _iterate_chunks(
+    chunks: NDArray[np.int64], source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs
 ) -> Iterator[tuple[int, NDArray[Any], NDArray[Any] | None]]:
     """Chunk by chunk: its number, its features, and the network's answers where its outputs are classes."""
     module, device = source.module, ranks.device()
     assert module is not None
     samples = len(dataset.train)
-    requests = [Request.of(torch.tensor(_members(chunk, samples))) for chunk in chunks]
+    requests = [Request.of(torch.tensor(_chunk_samples(chunk, samples))) for chunk in chunks]
     with Prefetcher(dataset.train) as prefetcher:
         prefetcher.expect(requests)
         for chunk, request in zip(chunks, requests, strict=True):
-            inputs = _to(prefetcher.get(request)[0], module, device)
-            if fit.answers:
+            inputs = _move_inputs(prefetcher.get(request)[0], module, device)
+            if outputs.are_classes:
                 features, logits = models.features_and_output(module, inputs)
                 labels = dataset.train.labels[list(request.indices)]
-                yield int(chunk), features.float().cpu().numpy(), _answers(logits.float().cpu(), labels)
+                yield int(chunk), features.float().cpu().numpy(), _predict(logits.float().cpu(), labels)
             else:
                 yield int(chunk), models.features(module, inputs).float().cpu().numpy(), None
 
 
-def _answers(logits: Tensor, labels: Tensor) -> NDArray[Any]:
+def _predict(logits: Tensor, labels: Tensor) -> NDArray[Any]:
     """The predicted class, its softmax probability, and the cross-entropy of the label; unknown where not finite."""
-    said = np.empty(len(logits), _ANSWER)
+    predicted = np.empty(len(logits), _PREDICTION)
     known = logits.isfinite().all(dim=1)
     confidence, prediction = logits.softmax(dim=1).max(dim=1)
-    said["prediction"] = prediction.where(known, -1)
-    said["confidence"] = confidence.where(known, math.nan)
-    said["loss"] = per_sample_loss(logits, labels).where(known, math.nan)
-    return said
+    predicted["prediction"] = prediction.where(known, -1)
+    predicted["confidence"] = confidence.where(known, math.nan)
+    predicted["loss"] = per_sample_loss(logits, labels).where(known, math.nan)
+    return predicted
 
 
-def _to(inputs: Tensor, module: nn.Module, device: torch.device) -> Tensor:
+def _move_inputs(inputs: Tensor, module: nn.Module, device: torch.device) -> Tensor:
     """Inputs where the network is and in its precision; a module without parameters takes them as they are."""
     precisions = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
     return inputs.to(device, next(precisions, inputs.dtype))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 _NO_SETTING = {*vars(nn.Module()), "training"}  # what every module has
 
 
-def hash_of_module(module: nn.Module) -> str:
+def hash_module(module: nn.Module) -> str:
     digest = hashlib.sha256(repr(module).encode())
     code = {kind: _code(kind) for kind in {type(layer) for layer in module.modules()}}
     for name, layer in module.named_modules():

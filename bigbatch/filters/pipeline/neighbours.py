@@ -12,12 +12,16 @@ from bigbatch.output.progress import stage
 _BLOCK_BYTES = 128 << 20
 
 
-def nearest(
+def nearest_neighbours(
     points: NDArray[np.float32], count: int, jobs: int = 1, engine: str | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Each point's `count` nearest others, nearest first, and their distances. `engine` is faiss or torch."""
     points = np.ascontiguousarray(points, np.float32)
-    search = _by_faiss if (engine or ("faiss" if is_installed("faiss") else "torch")) == "faiss" else _by_torch
+    search = (
+        _search_with_faiss
+        if (engine or ("faiss" if is_installed("faiss") else "torch")) == "faiss"
+        else _search_with_torch
+    )
     squared, neighbours = search(points, count + 1, jobs)
     others = neighbours != np.arange(len(points))[:, None]
     others[others.all(axis=1), -1] = False  # among many duplicates a point may miss itself: the farthest goes instead
@@ -25,7 +29,9 @@ def nearest(
     return neighbours[others].reshape(shape), np.sqrt(np.maximum(squared[others], 0)).reshape(shape)
 
 
-def _by_faiss(points: NDArray[np.float32], count: int, jobs: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _search_with_faiss(
+    points: NDArray[np.float32], count: int, jobs: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     faiss = import_library("faiss", "the exact search")
     index = faiss.IndexFlatL2(points.shape[1])
     index.add(points)
@@ -44,7 +50,9 @@ def _by_faiss(points: NDArray[np.float32], count: int, jobs: int) -> tuple[NDArr
     return squared, neighbours
 
 
-def _by_torch(points: NDArray[np.float32], count: int, jobs: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def _search_with_torch(
+    points: NDArray[np.float32], count: int, jobs: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """|x|² + |y|² - 2xy about the mean, where least digits are lost."""
     centred = torch.from_numpy(points - points.mean(axis=0))
     norms = centred.square().sum(1)

@@ -17,7 +17,7 @@ from bigbatch.output.progress import stage
 _ROWS_AT_A_TIME = 8192
 
 
-def project(features: NDArray[Any], rows: NDArray[np.int64], components: int) -> dict[str, NDArray[Any]]:
+def project_features(features: NDArray[Any], rows: NDArray[np.int64], components: int) -> dict[str, NDArray[Any]]:
     """`points` [rows, components] in float32 and `variance`, the share that each component explains.
 
     Fewer components where the features are narrower. Each component's largest weight is positive: a sign is
@@ -31,7 +31,7 @@ def project(features: NDArray[Any], rows: NDArray[np.int64], components: int) ->
         directions = directions * torch.where(largest < 0, -1.0, 1.0)
         points = np.empty((len(rows), directions.shape[1]), np.float32)
         for begin in range(0, len(rows), _ROWS_AT_A_TIME):
-            piece = _read(features, rows, begin)
+            piece = _read_rows(features, rows, begin)
             points[begin : begin + len(piece)] = ((piece - mean) @ directions).numpy()
             advance(len(rows) + begin + len(piece))
     total = variances.sum().clamp_min(torch.finfo(torch.float64).tiny)
@@ -40,11 +40,11 @@ def project(features: NDArray[Any], rows: NDArray[np.int64], components: int) ->
 
 def _covariance(features: NDArray[Any], rows: NDArray[np.int64], advance: Any) -> tuple[Tensor, Tensor]:
     """In float64, about the mean of the first rows, so that one pass loses no digits to a mean far from zero."""
-    shift = _read(features, rows, 0).mean(0)
+    shift = _read_rows(features, rows, 0).mean(0)
     width = len(shift)
     total, products = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
     for begin in range(0, len(rows), _ROWS_AT_A_TIME):
-        shifted = _read(features, rows, begin).sub_(shift)
+        shifted = _read_rows(features, rows, begin).sub_(shift)
         total += shifted.sum(0)
         products.addmm_(shifted.T, shifted)
         advance(begin + len(shifted))
@@ -52,5 +52,5 @@ def _covariance(features: NDArray[Any], rows: NDArray[np.int64], advance: Any) -
     return shift + offset, products / len(rows) - torch.outer(offset, offset)
 
 
-def _read(features: NDArray[Any], rows: NDArray[np.int64], begin: int) -> Tensor:
+def _read_rows(features: NDArray[Any], rows: NDArray[np.int64], begin: int) -> Tensor:
     return torch.from_numpy(np.asarray(features[rows[begin : begin + _ROWS_AT_A_TIME]], np.float64))

@@ -1,4 +1,4 @@
-"""The filter on several ranks: features are divided, the rest is done by the first rank and told to all."""
+"""The filter on is_distributed ranks: features are divided, the rest is done by the first rank and told to all."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import torch.distributed as dist
 
 from bigbatch.errors import Problem
 
-_SECONDS_BETWEEN_SIGNS_OF_LIFE = 20.0  # well below the time after which a group gives a silent rank up
+_SECONDS_BETWEEN_HEARTBEATS = 20.0  # well below the time after which a group gives a silent rank up
 
 T = TypeVar("T")
 
 
-def several() -> bool:
+def is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def rank() -> int:
-    return dist.get_rank() if several() else 0
+    return dist.get_rank() if is_distributed() else 0
 
 
-def count() -> int:
-    return dist.get_world_size() if several() else 1
+def world_size() -> int:
+    return dist.get_world_size() if is_distributed() else 1
 
 
 def device() -> torch.device:
@@ -35,22 +35,22 @@ def device() -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def largest(value: int) -> int:
-    """The largest value of any rank; nobody goes on before all have said theirs."""
-    if not several():
+def max_over_ranks(value: int) -> int:
+    """The max_over_ranks value of any rank; nobody goes on before all have said theirs."""
+    if not is_distributed():
         return value
     box = torch.tensor([value], dtype=torch.int64, device=device())
     dist.all_reduce(box, dist.ReduceOp.MAX)
     return int(box)
 
 
-def by_the_first(compute: Callable[[], T]) -> T:
+def compute_on_rank_zero(compute: Callable[[], T]) -> T:
     """What rank 0 computes, on every rank; its Problem is everybody's.
 
     A map of a million points takes an hour, and a group gives up on ranks that are silent for minutes: rank 0
     computes in a thread and shows signs of life meanwhile.
     """
-    if not several():
+    if not is_distributed():
         return compute()
     outcome: list[Any] = [None, None]  # a value or an error
     worker: threading.Thread | None = None
@@ -67,16 +67,16 @@ def by_the_first(compute: Callable[[], T]) -> T:
         worker.start()
     while True:
         if worker:
-            worker.join(_SECONDS_BETWEEN_SIGNS_OF_LIFE)
-        if _told(worker is not None and not worker.is_alive()):
+            worker.join(_SECONDS_BETWEEN_HEARTBEATS)
+        if _broadcast(worker is not None and not worker.is_alive()):
             break
-    failure = _told(None if outcome[1] is None else str(outcome[1]))
+    failure = _broadcast(None if outcome[1] is None else str(outcome[1]))
     if failure is not None:
         raise outcome[1] if outcome[1] is not None else Problem(failure)
-    return _told(outcome[0])
+    return _broadcast(outcome[0])
 
 
-def _told(value: Any) -> Any:
+def _broadcast(value: Any) -> Any:
     """Rank 0's value, on every rank."""
     box = [value]
     dist.broadcast_object_list(box, src=0, device=device() if device().type == "cuda" else None)

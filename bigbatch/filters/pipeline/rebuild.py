@@ -16,7 +16,7 @@ from bigbatch.artifacts import provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache
-from bigbatch.filters.pipeline.results import Kept, keep, load, masks_used, refuse_other_format, replayed
+from bigbatch.filters.pipeline.results import Kept, check_format, hash_masks_used, keep, load, replay_overrides
 from bigbatch.libraries import package_version
 
 _PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options that may name a file or a folder
@@ -27,35 +27,37 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
 
     Takes a kept.npz or its .json, from any folder. The same number of threads is used, since sums depend on it.
     """
-    manifest = _read(Path(path))
-    dataset = dataset_of(Path(path), manifest, data_dir)
+    manifest = _read_manifest(Path(path))
+    dataset = load_filtered_dataset(Path(path), manifest, data_dir)
     if dataset.hash != manifest["dataset"]["hash"]:
         raise Problem(
             f"{path} was made for another dataset (hash {manifest['dataset']['hash'][:10]}, "
             f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
         )
-    options = _found(manifest["filter"], _folders(Path(path), manifest))
-    _refuse_changed_results(path, options, manifest)
+    options = _resolve_paths(manifest["filter"], _base_folders(Path(path), manifest))
+    _check_masks_used(path, options, manifest)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(manifest["threads"])
-        with tempfile.TemporaryDirectory() as empty, cache.below(Path(empty)):
+        with tempfile.TemporaryDirectory() as empty, cache.use_folder(Path(empty)):
             kept = keep(dataset, parts.configure("filters", options))
     finally:
         torch.set_num_threads(threads)
-    _refuse_another_network(path, kept, manifest)
+    _check_network_hash(path, kept, manifest)
     if sha256(kept.mask) != manifest["filter_mask_hash"]:
-        raise Problem(f"{path} cannot be made again bit for bit here ({_differences(manifest)}): make a result anew")
-    return replace(kept, mask=replayed(kept.mask, manifest["overrides"]))
+        raise Problem(
+            f"{path} cannot be made again bit for bit here ({_describe_differences(manifest)}): make a result anew"
+        )
+    return replace(kept, mask=replay_overrides(kept.mask, manifest["overrides"]))
 
 
-def dataset_of(path: Path, manifest: dict[str, Any], data_dir: Path | None) -> Dataset:
+def load_filtered_dataset(path: Path, manifest: dict[str, Any], data_dir: Path | None) -> Dataset:
     """What the manifest names, found from any folder; whether it is still the same its hash tells."""
-    options = _found(manifest["dataset"]["config"], _folders(path, manifest))
+    options = _resolve_paths(manifest["dataset"]["config"], _base_folders(path, manifest))
     return datasets.load(parts.configure("datasets", options), data_dir)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> dict[str, Any]:
     if path.suffix != ".json":
         manifest = load(path).manifest
     else:
@@ -63,28 +65,28 @@ def _read(path: Path) -> dict[str, Any]:
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
-    refuse_other_format(path, manifest)
+    check_format(path, manifest)
     return manifest
 
 
-def _folders(path: Path, manifest: dict[str, Any]) -> list[Path]:
+def _base_folders(path: Path, manifest: dict[str, Any]) -> list[Path]:
     """Where relative paths may start: beside the manifest as when it was made, where it was made, or here."""
     return [path.parent / manifest["working_folder_from_here"], Path(manifest["working_folder"]), Path()]
 
 
-def _found(options: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
+def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
     """Options with relative paths made ones that lead to what is there."""
     found = dict(options)
     for name, value in options.items():
         if isinstance(value, dict):
-            found[name] = _found(value, folders)
+            found[name] = _resolve_paths(value, folders)
         elif name in _PATHS and isinstance(value, str):
             found[name] = next((str(folder / value) for folder in folders if (folder / value).exists()), value)
     return found
 
 
-def _refuse_changed_results(path: Path | str, options: dict[str, Any], manifest: dict[str, Any]) -> None:
-    now = masks_used(options)
+def _check_masks_used(path: Path | str, options: dict[str, Any], manifest: dict[str, Any]) -> None:
+    now = hash_masks_used(options)
     for name, digest in manifest["masks_used"].items():
         if now[name] != digest:
             raise Problem(
@@ -93,7 +95,7 @@ def _refuse_changed_results(path: Path | str, options: dict[str, Any], manifest:
             )
 
 
-def _refuse_another_network(path: Path | str, kept: Kept, manifest: dict[str, Any]) -> None:
+def _check_network_hash(path: Path | str, kept: Kept, manifest: dict[str, Any]) -> None:
     then, now = (about.get("network", {}).get("hash") for about in (manifest["info"], kept.info))
     if then != now:
         raise Problem(
@@ -102,7 +104,7 @@ def _refuse_another_network(path: Path | str, kept: Kept, manifest: dict[str, An
         )
 
 
-def _differences(manifest: dict[str, Any]) -> str:
+def _describe_differences(manifest: dict[str, Any]) -> str:
     """Which packages or hardware are others than those it was made with."""
     now = provenance.collect()["packages"]
     then: dict[str, str | None] = manifest["packages"]

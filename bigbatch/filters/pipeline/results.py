@@ -43,7 +43,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Saved:
+class FilterResult:
     """A filter's result as it is in a file, or will be."""
 
     path: Path
@@ -71,9 +71,9 @@ def keep(dataset: Dataset, config: parts.Config) -> Kept:
     return parts.find("filters", config.name).keep(dataset, config)
 
 
-def result_of(
+def create_result(
     kept: Kept, dataset: Dataset, dataset_config: parts.Config, config: parts.Config, lineage: Iterable[Any] = ()
-) -> Saved:
+) -> FilterResult:
     """A fresh result with its manifest; nothing is written yet."""
     about = provenance.collect()
     packages = about["packages"] | {name: package_version(name) for name in ("openTSNE", "scipy", "faiss-cpu")}
@@ -87,7 +87,7 @@ def result_of(
             "classes": list(dataset.classes),
         },
         "filter": config.model_dump(mode="json"),
-        "masks_used": masks_used(config.model_dump(mode="json")),
+        "masks_used": hash_masks_used(config.model_dump(mode="json")),
         "info": kept.info,
         "working_folder": str(Path.cwd()),  # which paths in the options are relative to
         "threads": torch.get_num_threads(),
@@ -98,24 +98,24 @@ def result_of(
         "lineage": list(lineage),
     }
     arrays = kept.arrays | {"label": dataset.train.labels.numpy()}
-    return with_overrides(Saved(Path(), kept.mask, kept.score, arrays, manifest), kept.mask, [])
+    return apply_overrides(FilterResult(Path(), kept.mask, kept.score, arrays, manifest), kept.mask, [])
 
 
-def masks_used(options: dict[str, Any]) -> dict[str, str]:
+def hash_masks_used(options: dict[str, Any]) -> dict[str, str]:
     """The hash of the mask of each other result that a filter's options name."""
     found: dict[str, str] = {}
     for name, value in options.items():
         if isinstance(value, dict):
-            found |= {f"{name}.{inner}": digest for inner, digest in masks_used(value).items()}
+            found |= {f"{name}.{inner}": digest for inner, digest in hash_masks_used(value).items()}
         elif name in _RESULTS and value is not None:
             found[name] = sha256(load(value).mask)
     return found
 
 
-def with_overrides(saved: Saved, filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Saved:
+def apply_overrides(saved: FilterResult, filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> FilterResult:
     """The result with this mask of the filter's own and what people made of it; counts and hashes follow."""
     entries = list(overrides)
-    mask = replayed(filter_mask, entries)
+    mask = replay_overrides(filter_mask, entries)
     manifest = saved.manifest | {
         "counts": counts(mask, saved.labels, saved.manifest["dataset"]["classes"]),
         "overrides": entries,
@@ -135,18 +135,18 @@ def counts(mask: Tensor, labels: Tensor, classes: Iterable[str]) -> dict[str, An
     return {"kept": int(mask.sum()), "dropped": int((~mask).sum()), "by_class": by_class}
 
 
-def refuse_other_format(path: Path | str, manifest: Any) -> None:
+def check_format(path: Path | str, manifest: Any) -> None:
     """An early version's result can be trained on, but lacks what it takes to make or decide it again."""
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
 
 
-def save(path: Path | str, result: Saved) -> Saved:
+def save(path: Path | str, result: FilterResult) -> FilterResult:
     """Write a result and its readable copy, each under a temporary name: nobody finds half of one."""
     path = Path(path)
     if path.suffix != ".npz":
         raise Problem(f"the result {path} has to end in .npz: name it {path.with_suffix('.npz')}")
-    refuse_other_format(result.path, result.manifest)
+    check_format(result.path, result.manifest)
     from_here = os.path.relpath(result.manifest["working_folder"], path.absolute().parent)
     manifest = result.manifest | {"working_folder_from_here": from_here}
     text = json.dumps(manifest, indent=2, allow_nan=False)
@@ -162,7 +162,7 @@ def save(path: Path | str, result: Saved) -> Saved:
     return replace(result, path=path, manifest=manifest)
 
 
-def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
+def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
     """Read a result; with a dataset, refuse one that was made for another."""
     try:
         with np.load(Path(path), allow_pickle=False) as file:
@@ -180,25 +180,25 @@ def load(path: Path | str, dataset: Dataset | None = None) -> Saved:
             f"filter file {path} was made for another dataset ({len(mask)} samples, hash {made_for[:10]}; "
             f"this one has {len(dataset.train)}, hash {dataset.hash[:10]}): make it again for this one"
         )
-    return Saved(Path(path), mask, score, arrays, manifest)
+    return FilterResult(Path(path), mask, score, arrays, manifest)
 
 
-def override(saved: Saved, samples: Iterable[int], *, keep: bool | None, reason: str) -> Saved:
+def override(saved: FilterResult, samples: Iterable[int], *, keep: bool | None, reason: str) -> FilterResult:
     """A person's word over the filter's (None: the filter's own again), written into the file and its history."""
     if not saved.manifest:
         raise Problem(f"filter file {saved.path} has no manifest to note an override in: make it again")
-    refuse_other_format(saved.path, saved.manifest)
+    check_format(saved.path, saved.manifest)
     chosen = sorted({int(sample) for sample in samples})
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
         raise Problem(f"samples are numbered 0 to {len(saved.mask) - 1}, got {chosen[0]} to {chosen[-1]}: check them")
     entry = {"at": _now(), "samples": chosen, "keep": keep, "reason": reason}
-    result = with_overrides(saved, saved.filter_mask, [*saved.manifest["overrides"], entry])
+    result = apply_overrides(saved, saved.filter_mask, [*saved.manifest["overrides"], entry])
     classes = saved.manifest["dataset"]["classes"]
     refuse_empty_classes(result.mask, result.labels, classes, "this override", "leave some of its samples in")
     return save(saved.path, result)
 
 
-def replayed(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Tensor:
+def replay_overrides(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> Tensor:
     mask = filter_mask.clone()
     for entry in overrides:
         if not entry.get("undone"):

@@ -15,46 +15,48 @@ from bigbatch import models, parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import Sized
+from bigbatch.filters.pipeline.budget import DropOptions
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
-_AT_ONCE = 512  # samples in evaluation
+_EVALUATION_BATCH = 512  # samples in evaluation
 
-Seen = Callable[[Tensor, Tensor], None]  # told the numbers of samples and their logits, before they are learned from
+OnBatch = Callable[[Tensor, Tensor], None]  # told the numbers of samples and their logits, before they are learned from
 
 
-def _model(value: Any) -> Any:
+def _configure_model(value: Any) -> Any:
     return parts.configure("models", value)
 
 
-class LearningOptions(Sized):
+class ScoringOptions(DropOptions):
     """Which network, and how it learns: SGD with momentum 0.9 and a cosine from `lr` to zero."""
 
-    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_model)] = Field("cnn", validate_default=True)
+    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_configure_model)] = Field(
+        "cnn", validate_default=True
+    )
     networks: PositiveInt = 3  # scores are means over this many, from unlike initial weights
     global_batch: PositiveInt = 64
     lr: float = Field(0.05, gt=0)
 
 
-def learned(
+def train_scoring_network(
     dataset: Dataset,
-    options: LearningOptions,
+    options: ScoringOptions,
     epochs: int,
     number: int,
     rows: Tensor | None = None,
-    seen: Seen | None = None,
+    on_batch: OnBatch | None = None,
 ) -> nn.Module:
     """Network `number` after some epochs over the given samples, else over all: a function of the options alone.
 
     torch's own random numbers go on afterwards as if nothing had been drawn.
     """
     with torch.random.fork_rng(devices=[]):
-        return _learn(dataset, options, epochs, number, rows, seen)
+        return _train(dataset, options, epochs, number, rows, on_batch)
 
 
-def _learn(
-    dataset: Dataset, options: LearningOptions, epochs: int, number: int, rows: Tensor | None, seen: Seen | None
+def _train(
+    dataset: Dataset, options: ScoringOptions, epochs: int, number: int, rows: Tensor | None, on_batch: OnBatch | None
 ) -> nn.Module:
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
@@ -72,8 +74,8 @@ def _learn(
                 inputs, targets = dataset.train.fetch(batch, seed=options.seed, epoch=epoch)
                 rng.seed_torch(options.seed, number, step, rng.DROPOUT)
                 logits = model(inputs.to(device))
-                if seen is not None:
-                    seen(batch, logits.detach().cpu())
+                if on_batch is not None:
+                    on_batch(batch, logits.detach().cpu())
                 loss = per_sample_loss(logits, targets.to(device)).mean()
                 optimizer.param_groups[0]["lr"] = options.lr * (1 + math.cos(math.pi * step / steps)) / 2
                 optimizer.zero_grad(set_to_none=True)
@@ -87,27 +89,29 @@ def _learn(
 
 
 @torch.no_grad()
-def probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None) -> Tensor:
+def predict_probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None) -> Tensor:
     """Softmax [samples, classes] in evaluation mode, without augmentation."""
     model.eval()
     device = ranks.device()
     rows = torch.arange(len(dataset.train)) if rows is None else rows
-    pieces = [model(dataset.train.fetch(piece)[0].to(device)).softmax(1).cpu() for piece in rows.split(_AT_ONCE)]
+    pieces = [
+        model(dataset.train.fetch(piece)[0].to(device)).softmax(1).cpu() for piece in rows.split(_EVALUATION_BATCH)
+    ]
     return torch.cat(pieces)
 
 
-def mean_over_networks(
-    options: LearningOptions, score: Callable[[int], Tensor]
+def average_over_networks(
+    options: ScoringOptions, score: Callable[[int], Tensor]
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """On several ranks the first one's networks speak for all."""
 
     def mean() -> np.ndarray[Any, np.dtype[np.float64]]:
         return torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
 
-    return ranks.by_the_first(mean)
+    return ranks.compute_on_rank_zero(mean)
 
 
-def folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
+def split_folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Samples to learn from and samples held out, each held out once."""
     shuffled = rng.permutation(count, *key)
     for held_out in shuffled.chunk(parts_count):

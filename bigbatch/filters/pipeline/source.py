@@ -16,14 +16,14 @@ from bigbatch import models, parts
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.filters.pipeline.module_hash import hash_of_module
+from bigbatch.filters.pipeline.module_hash import hash_module
 
 FEATURE_FILES = (".npz", ".npy", ".parquet")
 WEIGHTS = (*models.PICKLED, ".safetensors")
 
 
 @dataclass(frozen=True)
-class Source:
+class FeatureSource:
     """Exactly one of `module`, `file` and `array`; `about` is what the manifest says of it."""
 
     hash: str
@@ -33,18 +33,18 @@ class Source:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-def open_source(network: str, model: Any, dataset: Dataset) -> Source:
+def open_feature_source(network: str, model: Any, dataset: Dataset) -> FeatureSource:
     """The folder of a run, a file of weights with the model they are for, a dotted model, or a file of features."""
     path = Path(network)
     if (path / "run.json").is_file():
-        return _of_run(path, dataset)
+        return _source_from_run(path, dataset)
     if path.suffix in FEATURE_FILES:
-        return _of_file(path)
+        return _source_from_file(path)
     if path.suffix in WEIGHTS:
-        return _of_weights(path, model, dataset)
+        return _source_from_weights(path, model, dataset)
     if "." in network or ":" in network:
         built = models.build(parts.configure("models", network), dataset)
-        return of_module(built, {"network": network})
+        return source_from_module(built, {"network": network})
     if network in parts.names("models"):
         raise Problem(
             f"model '{network}' has learned nothing: give the folder of a run of it, or its weights and model={network}"
@@ -55,19 +55,19 @@ def open_source(network: str, model: Any, dataset: Dataset) -> Source:
     )
 
 
-def of_module(module: nn.Module, about: dict[str, Any] | None = None) -> Source:
+def source_from_module(module: nn.Module, about: dict[str, Any] | None = None) -> FeatureSource:
     """Any nn.Module, as it is."""
-    return Source(
-        hash_of_module(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"}
+    return FeatureSource(
+        hash_module(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"}
     )
 
 
-def of_array(features: NDArray[Any] | Tensor) -> Source:
+def source_from_array(features: NDArray[Any] | Tensor) -> FeatureSource:
     """Features that are in memory already."""
     array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
     if array.dtype.kind not in "fiu":
         raise Problem(f"features are of type {array.dtype}, not numbers: give an array of floats, one row a sample")
-    return Source(hash_array(array), array=array, about={"network": "features in memory"})
+    return FeatureSource(hash_array(array), array=array, about={"network": "features in memory"})
 
 
 def run_of(network: str) -> Any:
@@ -78,7 +78,7 @@ def run_of(network: str) -> Any:
     return Folder(path).run() if (path / "run.json").is_file() else None
 
 
-def _of_run(path: Path, dataset: Dataset) -> Source:
+def _source_from_run(path: Path, dataset: Dataset) -> FeatureSource:
     run = run_of(str(path))
     checkpoints = sorted((path / "checkpoint").glob("step-*"))
     if not checkpoints:
@@ -86,37 +86,37 @@ def _of_run(path: Path, dataset: Dataset) -> Source:
     module = models.build(run.model, dataset)
     models.load_weights(module, checkpoints[-1] / "model.safetensors")
     about = {"network": str(path), "run": run.hash, "checkpoint": checkpoints[-1].name}
-    return of_module(module, about | {"model": run.model.model_dump(mode="json")})
+    return source_from_module(module, about | {"model": run.model.model_dump(mode="json")})
 
 
-def _of_weights(path: Path, model: Any, dataset: Dataset) -> Source:
+def _source_from_weights(path: Path, model: Any, dataset: Dataset) -> FeatureSource:
     if model is None:
         raise Problem(f"weights {path} do not say which model they are for: add model=NAME, like model=resnet_cifar")
     config = parts.configure("models", model)
     module = models.build(config, dataset)
     models.load_weights(module, path)
-    return of_module(module, {"network": str(path), "model": config.model_dump(mode="json")})
+    return source_from_module(module, {"network": str(path), "model": config.model_dump(mode="json")})
 
 
-def _of_file(path: Path) -> Source:
+def _source_from_file(path: Path) -> FeatureSource:
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise Problem(f"features {path} cannot be read ({error.strerror}): check the path") from error
-    return Source(digest, file=path, about={"network": str(path)})
+    return FeatureSource(digest, file=path, about={"network": str(path)})
 
 
 @dataclass(frozen=True)
-class Fit:
+class NetworkOutputs:
     """What comes out of a network: features of this width, and whether its outputs are the dataset's classes."""
 
     width: int
-    answers: bool
+    are_classes: bool
 
 
 @torch.no_grad()
-def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> Fit:
+def check_network(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> NetworkOutputs:
     """What the network gives, or a Problem where samples do not fit in or classes do not come out."""
     try:
         features, output = models.features_and_output(module, inputs)
@@ -132,4 +132,4 @@ def check_fit(module: nn.Module, inputs: Tensor, classes: int, name: str, any_cl
             f"network {name} knows {outputs} classes but the dataset has {classes}: give one that was trained "
             "on it, or set any_classes=true to use the features of this one"
         )
-    return Fit(features.shape[1], outputs == classes)
+    return NetworkOutputs(features.shape[1], outputs == classes)

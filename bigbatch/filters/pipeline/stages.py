@@ -12,13 +12,13 @@ from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.datasets.reading.hashing import hash_array, hash_json
+from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, embedding, pca
 from bigbatch.filters.pipeline.feature_files import Precision
-from bigbatch.filters.pipeline.features import Features, extract
+from bigbatch.filters.pipeline.features import Features, extract_features
 from bigbatch.filters.pipeline.results import load
-from bigbatch.filters.pipeline.source import Source, open_source
+from bigbatch.filters.pipeline.source import FeatureSource, open_feature_source
 from bigbatch.libraries import package_version
 
 
@@ -44,46 +44,44 @@ class MapOptions(FeatureOptions):
 
 
 @dataclass(frozen=True)
-class Placed:
-    """The samples that were looked at and their places; what they were made from."""
+class FeatureMap:
+    """Positions of the selected samples, and what the manifest says of how they were computed."""
 
-    rows: NDArray[np.int64]
     points: NDArray[np.float32]
-    key: str
     info: dict[str, Any]
 
 
-def rows_of(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64]:
+def selected_rows(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64]:
     """The numbers of the samples to look at."""
     if options.after is None:
         return np.arange(len(dataset.train))
     return load(options.after, dataset).mask.nonzero().squeeze(1).numpy()
 
 
-def features_of(
-    options: FeatureOptions, dataset: Dataset, source: Source | None = None
+def compute_features(
+    options: FeatureOptions, dataset: Dataset, source: FeatureSource | None = None
 ) -> tuple[Features, dict[str, Any]]:
     """Features of all samples, and what the manifest says of whose they are. All ranks take part."""
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
-    source = source or open_source(options.network, options.model, dataset)
-    features = extract(source, dataset, options.precision, any_classes=options.any_classes)
-    about = {"hash": source.hash, "width": features.rows.shape[1], "threads": torch.get_num_threads()}
+    source = source or open_feature_source(options.network, options.model, dataset)
+    features = extract_features(source, dataset, options.precision, any_classes=options.any_classes)
+    about = {"hash": source.hash, "width": features.values.shape[1], "threads": torch.get_num_threads()}
     return features, source.about | about
 
 
-def components_of(
+def compute_components(
     features: Features, rows: NDArray[np.int64], components: int
 ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    made_from = {"features": features.key, "rows": hash_array(rows), "components": components}
-    made = cache.arrays("pca", made_from, lambda: pca.project(features.rows, rows, components))
+    key_fields = {"features": features.key, "rows": hash_array(rows), "components": components}
+    made = cache.load_or_compute("pca", key_fields, lambda: pca.project_features(features.values, rows, components))
     explained = float(made["variance"].sum())
     return made["points"], {"components": made["points"].shape[1], "variance_explained": round(explained, 6)}
 
 
-def place(features: Features, rows: NDArray[np.int64], options: MapOptions) -> Placed:
+def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions) -> FeatureMap:
     """The rank that calls this does all of it."""
-    components, info = components_of(features, rows, options.components)
+    components, info = compute_components(features, rows, options.components)
     how: dict[str, Any] = {
         "reducer": options.reducer,
         "perplexity": options.perplexity,
@@ -91,12 +89,14 @@ def place(features: Features, rows: NDArray[np.int64], options: MapOptions) -> P
         "seed": options.seed,
         "jobs": options.jobs,
     }
-    versions: dict[str, Any] = {package: package_version(package) for package in embedding.packages(options.reducer)}
+    versions: dict[str, Any] = {
+        package: package_version(package) for package in embedding.reducer_packages(options.reducer)
+    }
     versions["map"] = embedding.VERSION
-    made_from = {"components": hash_array(components), **how, "versions": versions}
+    key_fields = {"components": hash_array(components), **how, "versions": versions}
 
     def make() -> cache.Arrays:
-        return {"points": embedding.place(components, **how)}
+        return {"points": embedding.embed(components, **how)}
 
-    points = components if options.reducer == "none" else cache.arrays("map", made_from, make)["points"]
-    return Placed(rows, points, hash_json(made_from), info | {"map": how | {"versions": versions}})
+    points = components if options.reducer == "none" else cache.load_or_compute("map", key_fields, make)["points"]
+    return FeatureMap(points, info | {"map": how | {"versions": versions}})

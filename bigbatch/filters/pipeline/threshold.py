@@ -27,7 +27,7 @@ Labels = NDArray[np.integer[Any]]
 def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
     """The smallest DBSCAN radius at which each sample is no noise among those of its class."""
     found = np.full(len(labels), np.inf)
-    groups = _members(labels, _looked_at(points))
+    groups = _rows_by_class(labels, _has_point(points))
     with stage("eps*", len(groups)) as advance:
         for count, members in enumerate(groups.values(), start=1):
             found[members] = dbscan.eps_star(points[members], min_samples)
@@ -38,8 +38,10 @@ def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
 def cached_eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
     """The same, kept on disk under the hash of points and labels, since a million points take seconds."""
     hashes = {"points": hash_array(points), "labels": hash_array(labels)}
-    made_from = hashes | {"min_samples": min_samples}
-    return cache.arrays("view", made_from, lambda: {"eps_star": eps_star(points, labels, min_samples)})["eps_star"]
+    key_fields = hashes | {"min_samples": min_samples}
+    return cache.load_or_compute("eps", key_fields, lambda: {"eps_star": eps_star(points, labels, min_samples)})[
+        "eps_star"
+    ]
 
 
 def decide_eps(
@@ -55,15 +57,15 @@ def decide_eps(
     `fraction` drops a share of each class or over all, or less where samples share an eps*; `paper` takes 0.5;
     `manual` takes what is given, one for all or one for each class.
     """
-    groups = _members(labels, np.isfinite(eps_star))
+    groups = _rows_by_class(labels, np.isfinite(eps_star))
     if mode == "paper":
         return dict.fromkeys(groups, PAPER_EPS)
     if mode == "manual":
-        return _manual(list(groups), eps)
+        return _eps_by_class(list(groups), eps)
     if not per_class:
-        one = _radius(eps_star[np.isfinite(eps_star)], drop) if groups else 0.0
+        one = _eps_for_fraction(eps_star[np.isfinite(eps_star)], drop) if groups else 0.0
         return dict.fromkeys(groups, one)
-    return {index: _radius(eps_star[members], drop) for index, members in groups.items()}
+    return {index: _eps_for_fraction(eps_star[members], drop) for index, members in groups.items()}
 
 
 def mask_at(eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float]) -> NDArray[np.bool_]:
@@ -79,41 +81,43 @@ def cluster_labels(
 ) -> NDArray[np.int64]:
     """The cluster of each sample within its class, counted from 0; -1 for noise and for what was not looked at."""
     clusters = np.full(len(labels), -1, np.int64)
-    groups = _members(labels, _looked_at(points))
+    groups = _rows_by_class(labels, _has_point(points))
     with stage("clusters", len(groups)) as advance:
         for count, (index, members) in enumerate(groups.items(), start=1):
             if index in eps_by_class:
-                clusters[members] = dbscan.labels(points[members], eps_by_class[index], min_samples)
+                clusters[members] = dbscan.cluster_labels(points[members], eps_by_class[index], min_samples)
             advance(count)
     return clusters
 
 
 @dataclass(frozen=True)
-class Tied:
+class DropCounts:
     """How many samples a fraction asks for, and how many can go: those that share an eps* go together or stay."""
 
-    asked: int
+    requested: int
     dropped: int
 
 
-def tied(eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float], drop: float, per_class: bool) -> Tied:
-    looked_at = np.isfinite(eps_star)
-    sizes = [len(members) for members in _members(labels, looked_at).values()]
-    asked = sum(_count(drop, size) for size in (sizes if per_class else [sum(sizes)]))
-    return Tied(asked, int((looked_at & ~mask_at(eps_star, labels, eps_by_class)).sum()))
+def count_dropped(
+    eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float], drop: float, per_class: bool
+) -> DropCounts:
+    considered = np.isfinite(eps_star)
+    sizes = [len(members) for members in _rows_by_class(labels, considered).values()]
+    requested = sum(_drop_count(drop, size) for size in (sizes if per_class else [sum(sizes)]))
+    return DropCounts(requested, int((considered & ~mask_at(eps_star, labels, eps_by_class)).sum()))
 
 
-def knees(points: NDArray[Any], labels: Labels, min_samples: int) -> dict[int, float]:
+def k_distance_knees(points: NDArray[Any], labels: Labels, min_samples: int) -> dict[int, float]:
     """The bend of each class's sorted distances: a hint only."""
-    groups = _members(labels, _looked_at(points))
-    return {index: dbscan.knee(points[members], min_samples) for index, members in groups.items()}
+    groups = _rows_by_class(labels, _has_point(points))
+    return {index: dbscan.k_distance_knee(points[members], min_samples) for index, members in groups.items()}
 
 
-def _looked_at(points: NDArray[Any]) -> NDArray[np.bool_]:
+def _has_point(points: NDArray[Any]) -> NDArray[np.bool_]:
     return ~np.isnan(points[:, 0])
 
 
-def _members(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.int64]]:
+def _rows_by_class(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.int64]]:
     """The rows of each class that has some, ascending, by the class's number."""
     rows = np.flatnonzero(which)
     by_class = rows[np.argsort(labels[rows], kind="stable")]
@@ -121,15 +125,15 @@ def _members(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.i
     return dict(zip(classes.tolist(), np.split(by_class, begins[1:]), strict=False))  # of no rows: one empty piece
 
 
-def _count(drop: float, size: int) -> int:
+def _drop_count(drop: float, size: int) -> int:
     return min(round(drop * size), size - 1)
 
 
-def _radius(eps_star: Floats, drop: float) -> float:
-    return dbscan.eps_that_drops(eps_star, _count(drop, len(eps_star)))
+def _eps_for_fraction(eps_star: Floats, drop: float) -> float:
+    return dbscan.eps_for_drop_count(eps_star, _drop_count(drop, len(eps_star)))
 
 
-def _manual(classes: list[int], given: float | Mapping[int, float] | None) -> dict[int, float]:
+def _eps_by_class(classes: list[int], given: float | Mapping[int, float] | None) -> dict[int, float]:
     if given is None:
         raise Problem("mode manual needs eps: give one for all classes, or one for each")
     if not isinstance(given, Mapping):

@@ -83,13 +83,6 @@ def test_fewer_points_than_min_samples_are_noise_at_every_eps():
     assert dbscan.eps_star(np.zeros((0, 2)), 5).tolist() == []
 
 
-def test_all_min_samples_at_once_equal_one_by_one():
-    for _, points in POINT_SETS:
-        rows = dbscan.eps_star_for_each(points, 12)
-        for min_samples in range(1, 13):
-            np.testing.assert_array_equal(rows[min_samples - 1], dbscan.eps_star(points, min_samples))
-
-
 def test_order_and_place_of_points_do_not_matter():
     points = np.random.default_rng(1).normal(size=(300, 2))
     order = np.random.default_rng(2).permutation(300)
@@ -99,15 +92,15 @@ def test_order_and_place_of_points_do_not_matter():
 
 
 def test_a_fraction_is_a_quantile_and_ties_stay_together():
-    assert dbscan.eps_that_drops(np.array([3.0, 1, 2, 5, 4]), 2) == 3
-    assert dbscan.eps_that_drops(np.array([3.0, 1, 2, 5, 4]), 0) == 5
+    assert dbscan.eps_for_drop_count(np.array([3.0, 1, 2, 5, 4]), 2) == 3
+    assert dbscan.eps_for_drop_count(np.array([3.0, 1, 2, 5, 4]), 0) == 5
     tied = np.array([1.0, 2, 2, 2])
-    assert (dbscan.eps_that_drops(tied, 2) < tied).sum() == 0  # two of three equals cannot be noise at any eps
+    assert (dbscan.eps_for_drop_count(tied, 2) < tied).sum() == 0  # two of three equals cannot be noise at any eps
 
 
 def test_labels_of_duplicates_at_an_eps_of_zero():
     points = np.repeat([[0.0, 0.0], [3.0, 0.0]], [6, 2], axis=0)
-    assert dbscan.labels(points, 0.0, 5).tolist() == [0] * 6 + [-1] * 2
+    assert dbscan.cluster_labels(points, 0.0, 5).tolist() == [0] * 6 + [-1] * 2
 
 
 def test_at_every_edge_the_noise_of_clusters_is_that_of_eps_star():
@@ -115,7 +108,7 @@ def test_at_every_edge_the_noise_of_clusters_is_that_of_eps_star():
     for name, points in POINT_SETS:
         found = dbscan.eps_star(points, 4)
         for eps in np.unique(found[np.isfinite(found)])[::11]:
-            clusters = dbscan.labels(points, eps, 4)
+            clusters = dbscan.cluster_labels(points, eps, 4)
             np.testing.assert_array_equal(clusters == -1, eps < found, err_msg=f"{name}, {len(points)} points, {eps=}")
 
 
@@ -124,12 +117,12 @@ def test_clusters_are_scikit_learns():
         found = dbscan.eps_star(points, 4)
         for eps in np.unique(found[np.isfinite(found) & (found > 1e-9)])[::29] * (1 + 1e-12):
             theirs = DBSCAN(eps=eps, min_samples=4, algorithm="kd_tree").fit_predict(points)
-            clusters = dbscan.labels(points, eps, 4)
+            clusters = dbscan.cluster_labels(points, eps, 4)
             np.testing.assert_array_equal(clusters, theirs, err_msg=f"{name}, {len(points)} points, {eps=}")
 
 
 def test_the_knee_lies_between_the_dense_and_the_sparse():
     random = np.random.default_rng(0)
     points = np.concatenate([random.normal(size=(900, 2)), random.uniform(-60, 60, size=(100, 2))])
-    assert 0.5 < dbscan.knee(points, 5) < 8
-    assert dbscan.knee(np.zeros((10, 2)), 5) == 0
+    assert 0.5 < dbscan.k_distance_knee(points, 5) < 8
+    assert dbscan.k_distance_knee(np.zeros((10, 2)), 5) == 0

@@ -106,7 +106,7 @@ def test_a_run_trains_on_the_result_and_tests_on_all_of_the_test_set(result, tmp
 
 def test_another_eps_or_fraction_does_not_make_another_map(result, flipped_run, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(result.parent))
-    monkeypatch.setattr(embedding, "place", lambda *_, **__: pytest.fail("t-SNE was computed again"))
+    monkeypatch.setattr(embedding, "embed", lambda *_, **__: pytest.fail("t-SNE was computed again"))
     dataset = filter_parts.flipped()
     small = network(flipped_run, dataset, drop=0.02)
     large = network(flipped_run, dataset, mode="manual", eps=1.5, min_samples=8)
@@ -115,15 +115,15 @@ def test_another_eps_or_fraction_does_not_make_another_map(result, flipped_run, 
 
 
 def test_a_damaged_cache_file_is_made_again(tmp_path):
-    with cache.below(tmp_path):
+    with cache.use_folder(tmp_path):
         made = {"x": np.arange(5.0)}
-        assert (cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
+        assert (cache.load_or_compute("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
         (file,) = (tmp_path / "pca").iterdir()
         content = bytearray(file.read_bytes())
         content[len(content) // 3] ^= 1
         file.write_bytes(content)
-        assert (cache.arrays("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
-        assert cache.arrays("pca", {"a": 1}, lambda: pytest.fail("not kept"))["x"][3] == 3
+        assert (cache.load_or_compute("pca", {"a": 1}, lambda: made)["x"] == made["x"]).all()
+        assert cache.load_or_compute("pca", {"a": 1}, lambda: pytest.fail("not kept"))["x"][3] == 3
 
 
 COMPILED_FIRST = [pytest.param(name, marks=pytest.mark.slow) for name in ("umap", "pacmap")]
@@ -136,7 +136,7 @@ def test_every_reducer_is_repeatable_and_keeps_classes_apart(reducer):
     dataset, features = filter_parts.two_blobs((150, 150), outliers=0)
     wide = np.pad(features, ((0, 0), (0, 4))).astype(np.float32)
     options = {"perplexity": 10, "iterations": 100, "seed": 1, "jobs": 1}
-    first, again = (embedding.place(wide, reducer, **options) for _ in range(2))
+    first, again = (embedding.embed(wide, reducer, **options) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     labels = dataset.train.labels.numpy()
     middles = np.stack([first[labels == index].mean(0) for index in (0, 1)])
@@ -185,7 +185,7 @@ def test_a_person_overrides_and_the_history_rebuilds(result, tmp_path):
     assert read.manifest["counts"]["kept"] == read.mask.sum()
     assert json.loads(copy.with_suffix(".json").read_text()) == read.manifest
     assert torch.equal(
-        results.replayed(torch.from_numpy(read.arrays["filter_mask"]), read.manifest["overrides"]), read.mask
+        results.replay_overrides(torch.from_numpy(read.arrays["filter_mask"]), read.manifest["overrides"]), read.mask
     )
     with pytest.raises(Problem, match="numbered 0 to 1436, got 5000"):
         filters.override(read, [5000], keep=False, reason="?")
@@ -199,7 +199,7 @@ def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
     dataset, first = blobs(drop=0.05)
     config = parts.configure("filters", {"name": "random"})
     filters.save(
-        tmp_path / "first.npz", filters.result_of(first, dataset, parts.configure("datasets", "digits"), config)
+        tmp_path / "first.npz", filters.create_result(first, dataset, parts.configure("datasets", "digits"), config)
     )
     _, second = blobs(drop=0.05, after=str(tmp_path / "first.npz"))
     assert not second.mask[~first.mask].any()
@@ -228,7 +228,7 @@ def test_ties_that_keep_a_fraction_from_being_met_are_counted():
     features[10:] = features[:10] + 100
     kept = network(features, dataset, reducer="none", drop=0.2, min_samples=4)
     assert kept.mask.all()
-    assert any(note.startswith("4 fewer samples than the 4 asked for are dropped") for note in kept.info["notes"])
+    assert any(note.startswith("4 fewer samples than the 4 requested are dropped") for note in kept.info["notes"])
     assert len(blobs(drop=0.05)[1].info["notes"]) == 1
 
 
@@ -250,7 +250,7 @@ def test_a_reducer_that_refuses_its_options_is_one_sentence(reducer, options):
 @pytest.mark.filterwarnings("error")
 def test_what_a_reducer_logs_becomes_a_notice_and_what_was_asked_for_is_no_news(capfd):
     logger = logging.getLogger("pacmap.pacmap")
-    with embedding._noticed("pacmap"):
+    with embedding._warnings_as_notices("pacmap"):
         logger.warning("Warning: random state is set to 0.")  # a Notice would be an error here
         with pytest.warns(Notice, match="pacmap says: not deterministic"):
             logger.warning("not deterministic")

@@ -18,7 +18,7 @@ from torch import nn
 from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import decide_again, load, override, rebuild, save
-from bigbatch.filters.pipeline.module_hash import hash_of_module
+from bigbatch.filters.pipeline.module_hash import hash_module
 
 
 def filtered(name, out, **options):
@@ -117,8 +117,8 @@ def rewritten(tmp_path, monkeypatch, body):
 def test_networks_that_differ_in_a_plain_attribute_or_a_buffer_that_is_not_saved_are_unlike():
     nets = [Scaled(), Scaled(3.0), Scaled(steps=(1, 3)), Scaled(table=2.0)]
     assert len({repr(net) for net in nets}) == 1
-    assert len({hash_of_module(net) for net in nets}) == 4
-    assert hash_of_module(Scaled()) == hash_of_module(Scaled().eval())
+    assert len({hash_module(net) for net in nets}) == 4
+    assert hash_module(Scaled()) == hash_module(Scaled().eval())
 
 
 def test_networks_that_differ_in_forward_alone_are_unlike_but_not_those_in_comments(tmp_path, monkeypatch):
@@ -131,5 +131,5 @@ def test_networks_that_differ_in_forward_alone_are_unlike_but_not_those_in_comme
     for number, body in enumerate(bodies.values()):
         folder = tmp_path / str(number)
         folder.mkdir()
-        hashes.append(hash_of_module(nn.Sequential(rewritten(folder, monkeypatch, body))))
+        hashes.append(hash_module(nn.Sequential(rewritten(folder, monkeypatch, body))))
     assert hashes[0] == hashes[1] != hashes[2]

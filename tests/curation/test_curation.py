@@ -31,7 +31,7 @@ from bigbatch.filters import rebuild
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 FAST = ["reducer=none", "drop=0.05"]
 
 
@@ -271,7 +271,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch,
 
 
 def test_two_ranks_from_the_command_line_write_what_one_process_writes_and_say_problems_once(tmp_path):
-    environment = {"PYTHONPATH": os.environ["PYTHONPATH"] + os.pathsep + str(HERE)}
+    environment = {"PYTHONPATH": os.environ["PYTHONPATH"] + os.pathsep + str(TESTS)}
     options = ["digits", "--network", "filter_parts:Net", "--set", "reducer=none", "--set", "drop=0.05"]
     for ranks in (1, 2):
         cache = {"XDG_CACHE_HOME": str(tmp_path / f"cache-{ranks}")}

@@ -21,12 +21,12 @@ from bigbatch.output.progress import show_progress
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
-HERE = Path(__file__).parent
+TESTS = Path(__file__).parents[2]
 FAST = ["reducer=none", "components=5", "drop=0.05"]
 
 
 def extracted(module, dataset, precision="float32", **options):
-    return features.extract(source.of_module(module), dataset, precision, **options).rows
+    return features.extract_features(source.source_from_module(module), dataset, precision, **options).values
 
 
 def start(folder, dataset, *settings, ranks=1):
@@ -34,10 +34,10 @@ def start(folder, dataset, *settings, ranks=1):
     command = [sys.executable]
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(HERE / "filter_ranks.py"), dataset, str(folder / "kept.npz"), *FAST, *settings]
+    command += [str(TESTS / "filter_ranks.py"), dataset, str(folder / "kept.npz"), *FAST, *settings]
     environment = os.environ | {
         "XDG_CACHE_HOME": str(folder),
-        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
     }
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
 
@@ -65,22 +65,22 @@ def test_the_networks_answers_come_from_the_same_pass_and_out_of_the_cache(tmp_p
     dataset, net = filter_parts.digits(600), filter_parts.Net()
     passes = []
     net.hidden.register_forward_hook(lambda _, __, out: passes.append(len(out)))
-    with cache.below(tmp_path):
-        first = features.extract(source.of_module(net), dataset)
-        assert passes == [features._PROBED, 256, 256, 88]
-        again = features.extract(source.of_module(net), dataset)
-        assert passes[4:] == [features._PROBED]
+    with cache.use_folder(tmp_path):
+        first = features.extract_features(source.source_from_module(net), dataset)
+        assert passes == [features._SAMPLES_IN_KEY, 256, 256, 88]
+        again = features.extract_features(source.source_from_module(net), dataset)
+        assert passes[4:] == [features._SAMPLES_IN_KEY]
     for piece in torch.arange(600).split(features.CHUNK):  # a sum's last bit depends on how many rows are multiplied
         with torch.no_grad():
             logits = net.eval()(dataset.train.fetch(piece)[0])
         chances, labels = logits.softmax(1), dataset.train.labels[piece]
-        np.testing.assert_array_equal(first.answers["prediction"][piece], logits.argmax(1))
-        np.testing.assert_array_equal(first.answers["confidence"][piece], chances.max(1).values)
+        np.testing.assert_array_equal(first.predictions["prediction"][piece], logits.argmax(1))
+        np.testing.assert_array_equal(first.predictions["confidence"][piece], chances.max(1).values)
         right = chances[torch.arange(len(piece)), labels]
-        np.testing.assert_allclose(first.answers["loss"][piece], -right.log(), rtol=1e-4)
-    assert [first.answers[name].dtype for name in ("prediction", "confidence", "loss")] == ["i8", "f4", "f4"]
-    for name, answers in first.answers.items():
-        np.testing.assert_array_equal(answers, again.answers[name])
+        np.testing.assert_allclose(first.predictions["loss"][piece], -right.log(), rtol=1e-4)
+    assert [first.predictions[name].dtype for name in ("prediction", "confidence", "loss")] == ["i8", "f4", "f4"]
+    for name, answers in first.predictions.items():
+        np.testing.assert_array_equal(answers, again.predictions[name])
 
 
 class Undecided(filter_parts.Net):
@@ -96,17 +96,17 @@ class Undecided(filter_parts.Net):
 
 def test_answers_are_unknown_where_logits_are_not_finite_and_absent_where_outputs_are_no_classes(tmp_path):
     dataset = filter_parts.digits(200)
-    answers = features.extract(source.of_module(Undecided()), dataset).answers
+    answers = features.extract_features(source.source_from_module(Undecided()), dataset).predictions
     (sample,) = np.flatnonzero(answers["prediction"] == -1)
     pixels = dataset.train.fetch(torch.arange(200))[0].flatten(1).sum(1)
     assert sample == pixels.argmax()
     assert np.flatnonzero(np.isnan(answers["confidence"])).tolist() == [sample]
     assert np.flatnonzero(np.isnan(answers["loss"])).tolist() == [sample]
-    other = features.extract(source.of_module(filter_parts.Net(classes=7)), dataset, any_classes=True)
-    assert other.answers == {}
-    np.save(tmp_path / "ready.npy", other.rows)
-    ready = source.open_source(str(tmp_path / "ready.npy"), None, dataset)
-    assert features.extract(ready, dataset).answers == {}
+    other = features.extract_features(source.source_from_module(filter_parts.Net(classes=7)), dataset, any_classes=True)
+    assert other.predictions == {}
+    np.save(tmp_path / "ready.npy", other.values)
+    ready = source.open_feature_source(str(tmp_path / "ready.npy"), None, dataset)
+    assert features.extract_features(ready, dataset).predictions == {}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -124,15 +124,15 @@ def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ran
     assert again.returncode == 0, again.stderr
     rows, done = features_in(tmp_path)
     assert done.all()
-    whole = features.extract(source.of_module(filter_parts.Net()), filter_parts.digits())
-    np.testing.assert_array_equal(rows, whole.rows)
+    whole = features.extract_features(source.source_from_module(filter_parts.Net()), filter_parts.digits())
+    np.testing.assert_array_equal(rows, whole.values)
     saved = filters.load(tmp_path / "kept.npz")
     for name in ("prediction", "confidence", "loss"):
-        np.testing.assert_array_equal(saved.arrays[name], whole.answers[name])
+        np.testing.assert_array_equal(saved.arrays[name], whole.predictions[name])
 
 
 def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
     run = Run(
         dataset="digits",
         filter={"name": "network", "network": "filter_parts:Net", "reducer": "none"},
@@ -156,7 +156,7 @@ def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, monkeypatch):
 
 def test_what_is_marked_is_not_computed_again(tmp_path, monkeypatch):
     dataset, net = filter_parts.digits(600), filter_parts.Net()
-    with cache.below(tmp_path):
+    with cache.use_folder(tmp_path):
         whole = np.array(extracted(net, dataset))
         (folder,) = (tmp_path / "features").iterdir()
         done = np.load(folder / "done.npy", mmap_mode="r+")
@@ -177,7 +177,7 @@ def test_what_is_marked_is_not_computed_again(tmp_path, monkeypatch):
 
 def test_another_normalisation_or_network_is_another_file(tmp_path):
     dataset = filter_parts.digits(300)
-    with cache.below(tmp_path):
+    with cache.use_folder(tmp_path):
         extracted(filter_parts.Net(), dataset)
         dataset.train._scale = dataset.train._scale * 2  # the stored pixels, and so the hash, are the same
         extracted(filter_parts.Net(), dataset)
@@ -207,7 +207,7 @@ class Nan(filter_parts.Net):
     ],
 )
 def test_networks_that_do_not_fit_are_refused(net, sentence, tmp_path):
-    with cache.below(tmp_path):
+    with cache.use_folder(tmp_path):
         with pytest.raises(Problem, match=sentence):
             extracted(net, filter_parts.digits(600))
         assert not list((tmp_path / "features").glob("*")) if (tmp_path / "features").exists() else True
@@ -220,14 +220,14 @@ def test_other_classes_are_taken_when_asked_for():
 @pytest.mark.parametrize("network", ["nothing", "cnn", "missing.npy", "w.safetensors"])
 def test_a_network_that_is_not_there_is_refused(network):
     with pytest.raises(Problem, match=r"there is no network|has learned nothing|cannot be read|do not say which model"):
-        source.open_source(network, None, filter_parts.digits(20))
+        source.open_feature_source(network, None, filter_parts.digits(20))
 
 
 # -- ready features
 
 
 def from_file(path, dataset):
-    return features.extract(source.open_source(str(path), None, dataset), dataset).rows
+    return features.extract_features(source.open_feature_source(str(path), None, dataset), dataset).values
 
 
 def write_features(folder, kind, features):
@@ -247,7 +247,7 @@ def write_features(folder, kind, features):
 def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
     monkeypatch.setattr(feature_files, "_ROWS_PER_READ", 64)
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
-    with cache.below(tmp_path / "cache"):
+    with cache.use_folder(tmp_path / "cache"):
         rows = from_file(write_features(tmp_path, kind, features), filter_parts.digits(300))
         assert isinstance(rows, np.memmap)
         np.testing.assert_array_equal(rows, features)
@@ -265,7 +265,7 @@ def test_features_are_read_from_files_in_pieces(tmp_path, kind, monkeypatch):
 def test_files_that_do_not_fit_are_refused_and_leave_nothing(tmp_path, kind, change, sentence, monkeypatch):
     monkeypatch.setattr(feature_files, "_ROWS_PER_READ", 64)
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
-    with cache.below(tmp_path / "cache"):
+    with cache.use_folder(tmp_path / "cache"):
         with pytest.raises(Problem, match=sentence):
             from_file(write_features(tmp_path, kind, change(features)), filter_parts.digits(300))
         assert list((tmp_path / "cache/features").iterdir()) == []
@@ -284,7 +284,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 def test_a_copy_of_ready_features_that_was_cut_is_made_again(tmp_path):
     features = np.random.default_rng(0).normal(size=(300, 6)).astype(np.float32)
     path, dataset = write_features(tmp_path, "npz", features), filter_parts.digits(300)
-    with cache.below(tmp_path / "cache"):
+    with cache.use_folder(tmp_path / "cache"):
         from_file(path, dataset)
         (copy,) = (tmp_path / "cache/features").iterdir()
         for size in (copy.stat().st_size // 2, 20, 0):
@@ -296,7 +296,7 @@ def test_a_copy_of_ready_features_that_was_cut_is_made_again(tmp_path):
 @pytest.mark.parametrize("features", [np.full((300, 2), None), np.full((300, 2), "a"), np.ones((300, 2), bool)])
 def test_arrays_that_are_no_numbers_are_refused(features):
     with pytest.raises(Problem, match=r"features are of type .*, not numbers: give an array of floats"):
-        source.of_array(features)
+        source.source_from_array(features)
 
 
 def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
@@ -307,7 +307,7 @@ def test_a_cache_that_cannot_be_made_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_the_last_chunk_counts_only_the_samples_it_has(tmp_path, capsys):
-    with cache.below(tmp_path), show_progress(True):
+    with cache.use_folder(tmp_path), show_progress(True):
         extracted(filter_parts.Net(), filter_parts.digits(600))
     assert capsys.readouterr().err.startswith("features  600/600  ")
 
@@ -323,7 +323,7 @@ def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
     # a mean far from zero: a covariance from raw products would have lost every digit of the small directions
     features = (random.normal(size=(731, 12)) * np.geomspace(10, 0.01, 12) + 1e5).astype(np.float64)
     rows = np.arange(3, 731)
-    made = pca.project(features, rows, 5)
+    made = pca.project_features(features, rows, 5)
     oracle = PCA(5, svd_solver="full").fit(features[rows])
     signs = np.sign(oracle.components_[np.arange(5), np.abs(oracle.components_).argmax(1)])
     np.testing.assert_allclose(made["points"], oracle.transform(features[rows]) * signs, rtol=1e-4, atol=1e-4)
@@ -331,7 +331,7 @@ def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
 
 
 def test_fewer_components_where_features_are_narrow_and_none_explained_where_all_are_equal():
-    made = pca.project(np.ones((20, 3), np.float32), np.arange(20), 50)
+    made = pca.project_features(np.ones((20, 3), np.float32), np.arange(20), 50)
     assert made["points"].shape == (20, 3)
     assert (made["points"] == 0).all()
     assert np.isfinite(made["variance"]).all()
@@ -345,12 +345,12 @@ def test_neighbours_are_exact(engine, monkeypatch):
 
     monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 4 * 500 * 60)
     points = np.random.default_rng(1).normal(size=(500, 20)).astype(np.float32) + 5
-    found, distances = neighbours.nearest(points, 15, engine=engine)
+    found, distances = neighbours.nearest_neighbours(points, 15, engine=engine)
     expected, indices = NearestNeighbors(n_neighbors=16, algorithm="kd_tree").fit(points).kneighbors(points)
     np.testing.assert_array_equal(found, indices[:, 1:])
     np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-3)
     same = np.zeros((40, 3), np.float32)  # a point need not find itself among its duplicates
-    found, distances = neighbours.nearest(same, 5, engine=engine)
+    found, distances = neighbours.nearest_neighbours(same, 5, engine=engine)
     assert (found != np.arange(40)[:, None]).all()
     assert (distances == 0).all()
 
@@ -360,7 +360,7 @@ def test_a_disk_without_room_is_said_before_anything_is_computed(tmp_path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with cache.below(tmp_path):
+    with cache.use_folder(tmp_path):
         with pytest.raises(Problem, match=r"has no room for .* MB of features \(No space left on device\): free space"):
             extracted(filter_parts.Net(), filter_parts.digits(300))
         assert list((tmp_path / "features").iterdir()) == []

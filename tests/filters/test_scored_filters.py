@@ -12,7 +12,7 @@ from bigbatch import parts, rng
 from bigbatch.errors import Problem
 from bigbatch.filters import ccs, grid, semdedup
 from bigbatch.filters.pipeline import budget
-from bigbatch.filters.pipeline.scoring import folds, learned, probabilities
+from bigbatch.filters.pipeline.scoring import predict_probabilities, split_folds, train_scoring_network
 
 LEARNING = {"model": "mlp", "networks": 2, "global_batch": 32, "lr": 0.1}
 
@@ -64,7 +64,7 @@ def test_el2n_by_hand():
     # p = (1/2, 1/2) against y = (1, 0): √(1/4 + 1/4). Without the root of the sum it would be 1/2.
     dataset, _ = filter_parts.two_blobs()  # all images are black, so the network can only guess by its bias
     found = kept("el2n", dataset, model={"name": "mlp", "hidden": []}, networks=1, epochs=1, global_batch=100, lr=1e-9)
-    model = learned(
+    model = train_scoring_network(
         dataset,
         parts.configure(
             "filters", {"name": "el2n", "model": {"name": "mlp", "hidden": []}, "lr": 1e-9, "global_batch": 100}
@@ -72,7 +72,7 @@ def test_el2n_by_hand():
         1,
         0,
     )
-    p = probabilities(model, dataset)[0].numpy()
+    p = predict_probabilities(model, dataset)[0].numpy()
     assert found.arrays["difficulty"][0] == pytest.approx(np.hypot(1 - p[0], p[1]))
     assert found.arrays["difficulty"][99] == pytest.approx(np.hypot(p[0], 1 - p[1]))
 
@@ -98,12 +98,12 @@ def test_forgetting_counts_falls_from_right_to_wrong_and_never_learned_as_most(m
     #            always right  right, wrong, right, wrong  never
     answers = [[0, 0, 5], [0, 5, 5], [0, 0, 5], [0, 5, 5]]
 
-    def watched(dataset, config, epochs, number, seen):
+    def watched(dataset, config, epochs, number, on_batch):
         for row in answers:
             order = torch.tensor([2, 0, 1])
-            seen(order, nn.functional.one_hot(torch.tensor(row)[order], 10).float())
+            on_batch(order, nn.functional.one_hot(torch.tensor(row)[order], 10).float())
 
-    monkeypatch.setattr(forgetting, "learned", watched)
+    monkeypatch.setattr(forgetting, "train_scoring_network", watched)
     config = parts.configure("filters", {"name": "forgetting", "networks": 1, "epochs": 4, "drop": 0.34})
     found = forgetting.keep(dataset, config)
     assert found.arrays["difficulty"].tolist() == [0, 2, 4]
@@ -113,14 +113,14 @@ def test_forgetting_counts_falls_from_right_to_wrong_and_never_learned_as_most(m
 def test_networks_do_not_depend_on_what_was_drawn_before():
     dataset = filter_parts.digits(200)
     config = parts.configure("filters", {"name": "el2n", **LEARNING, "model": "filter_parts:Net"})
-    first = probabilities(learned(dataset, config, 1, 0), dataset)
+    first = predict_probabilities(train_scoring_network(dataset, config, 1, 0), dataset)
     torch.manual_seed(99)
-    assert torch.equal(first, probabilities(learned(dataset, config, 1, 0), dataset))
+    assert torch.equal(first, predict_probabilities(train_scoring_network(dataset, config, 1, 0), dataset))
 
 
 def test_each_sample_is_held_out_once():
     seen = torch.zeros(103)
-    for rows, held_out in folds(103, 4, 0):
+    for rows, held_out in split_folds(103, 4, 0):
         seen[held_out] += 1
         assert len(rows) + len(held_out) == 103
         assert not set(rows.tolist()) & set(held_out.tolist())
@@ -141,7 +141,7 @@ def test_coverage_takes_little_from_the_crowd_and_none_of_the_hardest():
     # 90 easy, 8 middling, 2 hardest; 20 to keep. By rank the hard ones alone would stay; at random 18 easy ones.
     difficulty = np.concatenate([np.linspace(0, 0.09, 90), np.linspace(0.5, 0.59, 8), [0.98, 1.0]])
     config = parts.configure("filters", {"name": "ccs", "hardest": 0.02, "strata": 2})
-    score, mask = ccs._chosen(difficulty, rng.uniform(3, np.arange(100)), 80, config)
+    score, mask = ccs._sample_strata(difficulty, rng.uniform(3, np.arange(100)), 80, config)
     assert mask.sum() == 20
     assert mask[90:98].all()  # the small stratum gives its 8, the crowd the other 12
     assert not mask[98:].any()
@@ -151,7 +151,7 @@ def test_coverage_takes_little_from_the_crowd_and_none_of_the_hardest():
 
 def test_coverage_of_equal_difficulties_is_random():
     config = parts.configure("filters", {"name": "ccs", "hardest": 0.0})
-    _, mask = ccs._chosen(np.ones(50), rng.uniform(1, np.arange(50)), 25, config)
+    _, mask = ccs._sample_strata(np.ones(50), rng.uniform(1, np.arange(50)), 25, config)
     assert mask.sum() == 25
 
 
@@ -162,11 +162,11 @@ def test_ccs_refuses_a_measure_that_is_none():
 
 def test_the_grid_thins_every_cell_alike():
     cell = np.repeat([4, 9, 2], [100, 40, 3])
-    score = grid._thinning(cell, 0)
+    score = grid._thinning_scores(cell, 0)
     for share in (0.25, 0.5, 0.9):
         for number, count in ((4, 100), (9, 40), (2, 3)):
             assert abs((score[cell == number] < share).sum() - share * count) <= 1
-    assert grid._cells(np.array([[0.0, 0], [1, 1], [0.49, 0.51]], np.float32), 2).tolist() == [0, 3, 2]
+    assert grid._assign_cells(np.array([[0.0, 0], [1, 1], [0.49, 0.51]], np.float32), 2).tolist() == [0, 3, 2]
 
 
 def test_near_duplicates_go_and_one_of_each_group_stays():
@@ -174,7 +174,7 @@ def test_near_duplicates_go_and_one_of_each_group_stays():
     features = random.normal(size=(100, 16)).astype(np.float32)
     features[10:20] = features[0:10] * random.uniform(0.5, 2, size=(10, 1))  # cosine 1 whatever the length
     features[30] = features[31] = features[32]
-    found = semdedup._similarities(features, 1, 0)["similarity"]
+    found = semdedup._compute_similarities(features, 1, 0)["similarity"]
     duplicates = found > 1 - 1e-5
     assert duplicates.sum() == 12
     assert duplicates[:20].sum() == 10
@@ -206,7 +206,7 @@ def test_duplicates_are_looked_for_without_all_features_in_memory(monkeypatch):
     centres = np.repeat(np.eye(8), 25, axis=0) * 9
     features = (centres + random.normal(size=(200, 8))).astype(np.float32)
     features[100:110] = features[110:120]
-    found = semdedup._similarities(features.view(Counted), 8, 0)["similarity"]
+    found = semdedup._compute_similarities(features.view(Counted), 8, 0)["similarity"]
     assert Counted.most < 100
     assert np.flatnonzero(found > 1 - 1e-5).size == 10
     assert all((found[sample] > 1 - 1e-5) != (found[sample + 10] > 1 - 1e-5) for sample in range(100, 110))

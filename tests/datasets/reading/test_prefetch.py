@@ -14,42 +14,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
+from prefetch_parts import Numbers, numbers
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Samples, load
 from bigbatch.datasets.reading.prefetch import Prefetcher, Request
 from bigbatch.errors import Problem
-
-
-class Numbers:
-    """Sample i is the number i; some numbers do harm."""
-
-    sequential = False
-    labels = torch.arange(1000)
-
-    def __init__(self, lazy: bool = True) -> None:
-        self.lazy = lazy
-        self.fetched: list[list[int]] = []
-
-    def __len__(self) -> int:
-        return 1000
-
-    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
-        self.fetched.append(indices.tolist())
-        if 666 in indices:
-            raise ValueError("the number of the beast")
-        if 667 in indices:
-            raise Problem("sample 667 is broken: replace it")
-        if 668 in indices:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if 669 in indices:
-            os._exit(3)
-        return indices.float()[:, None] + (epoch or 0) * 1000, indices
-
-
-def numbers(begin: int, end: int, epoch: int | None = None) -> Request:
-    return Request.of(torch.arange(begin, end), epoch=epoch)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +123,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         textwrap.dedent("""
         import os, signal
         from bigbatch.datasets.reading.prefetch import Prefetcher
-        from test_workers import Numbers, numbers
+        from prefetch_parts import Numbers, numbers
 
         if __name__ == "__main__":
             prefetcher = Prefetcher(Numbers(), workers=2)
@@ -162,7 +132,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         """)
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     # workers inherit this pipe: it ends only when the last of them has ended
     parent = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, timeout=60, check=False)
     assert parent.stdout == b"ready\n"
