@@ -16,7 +16,7 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
-from bigbatch.filters import Kept, FilterResult
+from bigbatch.filters import FilterResult, Kept
 from bigbatch.filters.pipeline.rebuild import load_filtered_dataset
 from bigbatch.filters.pipeline.results import keep as apply_filter
 from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, cached_eps_star
