@@ -36,7 +36,9 @@ COLLECT_TIMINGS = """() => {
   const timings = { change: [], pan: [], at: [] };
   globalThis.timings = timings;
   new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) timings[entry.name]?.push([entry.startTime, entry.startTime + entry.duration]);
+    for (const { name, startTime, duration } of list.getEntries()) {
+      timings[name]?.push([startTime, startTime + duration]);
+    }
   }).observe({ entryTypes: ["measure"] });
   const tick = (now) => { timings.at.push(now); requestAnimationFrame(tick); };
   requestAnimationFrame(tick);
@@ -150,10 +152,7 @@ def main() -> None:
     parser.add_argument("--renderer", choices=["canvas", "webgl"])
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
-    print(
-        f"{os.cpu_count()} cores, load {load:.1f} before the start"
-        + (": other processes are running" if load > 1 else "")
-    )
+    print(f"{os.cpu_count()} cores, load {load:.1f} before the start" + (": others are running" if load > 1 else ""))
     executable = shutil.which("chromium") or shutil.which("google-chrome")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)

@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bigbatch import filters, parts
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
-from bigbatch.filters import jaccard
 from bigbatch.viewer.event_log import Event, EventLog
 from bigbatch.viewer.images import ThumbnailAtlas, find_images
 from bigbatch.viewer.overrides import KEEP, NO_OVERRIDE, Action, HistoryStep, Override, OverrideHistory
@@ -105,18 +103,6 @@ class FilterDocument:
         values = snapshot.override_values
         return np.where(values == NO_OVERRIDE, by_filter, values == KEEP)
 
-    def overlap(self, other: FilterDocument) -> dict[str, float]:
-        """Return how far two filters agree: counts of samples, and Jaccard indices of the kept and the dropped."""
-        this, that = torch.from_numpy(self.kept_mask()), torch.from_numpy(other.kept_mask())
-        return {
-            "kept_by_both": int((this & that).sum()),
-            "kept_by_this": int((this & ~that).sum()),
-            "kept_by_other": int((~this & that).sum()),
-            "dropped_by_both": int((~this & ~that).sum()),
-            "jaccard_kept": jaccard(this, that),
-            "jaccard_dropped": jaccard(~this, ~that),
-        }
-
     def require_atlas(self) -> ThumbnailAtlas:
         """Return the atlas, or refuse with the reason why there is none."""
         if self.atlas is None:
@@ -149,12 +135,11 @@ class FilterDocument:
 
     # -- changing
 
-    def override(self, action: Action, reason: str, samples: SampleNumbers) -> tuple[Override, int]:
-        """Keep, drop or reset samples; return the override and the new revision."""
+    def override(self, action: Action, reason: str, samples: SampleNumbers) -> int:
+        """Keep, drop or reset samples; return the new revision."""
         fields = {"action": action, "reason": reason, **encode_samples(samples, len(self))}
         with self._lock:
-            revision = self._record({"event": "override", **fields})
-            return self.history.entries[-1], revision
+            return self._record({"event": "override", **fields})
 
     def step_history(self, step: HistoryStep) -> int:
         """Undo the last override, or redo the one that was undone last; return the new revision."""

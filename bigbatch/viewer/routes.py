@@ -18,15 +18,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from bigbatch import __version__, parts
+from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.viewer.accuracy import accuracy_series
 from bigbatch.viewer.changes import ChangeNotifier
-from bigbatch.viewer.copies import file_paths
 from bigbatch.viewer.document import FilterDocument
 from bigbatch.viewer.exports import ExportKind, export
 from bigbatch.viewer.guard import RequestGuard, SessionKeys
-from bigbatch.viewer.overrides import Action, HistoryStep, Override
+from bigbatch.viewer.overrides import Action, HistoryStep
 from bigbatch.viewer.requests import RequestError, decode_samples
 from bigbatch.viewer.settings import FilterSettings
 
@@ -72,7 +71,6 @@ class ViewerRoutes:
     keys: SessionKeys
     changes: ChangeNotifier
     runs_dir: Path
-    command: str
 
     # -- signing in
 
@@ -89,30 +87,8 @@ class ViewerRoutes:
     # -- reading
 
     async def list_documents(self, request: Request) -> Response:
-        described = await run_in_threadpool(lambda: [self._describe(document) for document in self.documents])
-        return JSONResponse({"documents": described, "command": self.command, "version": __version__})
-
-    def _describe(self, document: FilterDocument) -> dict[str, object]:
-        info = document.manifest["info"]
-        others = [other for other in self.documents if other is not document]
-        return {
-            "id": str(list(self.documents).index(document)),
-            "name": document.path.name,
-            "samples": len(document),
-            "classes": document.classes,
-            "dataset": document.manifest["dataset"]["config"]["name"],
-            "network": info.get("network", {}).get("network"),
-            "revision": document.revision,
-            "settings": document.settings.model_dump(),
-            "considered": int(document.points.considered.sum()),
-            "min_samples_max": document.points.max_min_samples,
-            "columns": document.columns(),
-            "images": None if document.atlas is None else asdict(document.atlas.layout),
-            "files": file_paths(document.dataset) is not None,
-            "knee": info.get("k_distance_knee"),
-            "notes": [*document.notes, *info.get("notes", [])],
-            "overlap": document.overlap(others[0]) if others else None,
-        }
+        described = [_describe_document(number, document) for number, document in enumerate(self.documents)]
+        return JSONResponse({"documents": described})
 
     async def get_column(self, request: Request) -> Response:
         document, name = self._document(request), request.path_params["name"]
@@ -155,13 +131,11 @@ class ViewerRoutes:
     async def add_override(self, request: Request) -> Response:
         document, body = self._document(request), await _read_body(request, OverrideBody)
 
-        def apply() -> tuple[Override, int]:
+        def override() -> int:
             samples = decode_samples(body.samples, body.bits, len(document))
             return document.override(body.action, body.reason, samples)
 
-        override, revision = await run_in_threadpool(apply)
-        self.changes.notify()
-        return JSONResponse({"revision": revision, "entry": override.summary()})
+        return await self._change(override)
 
     async def undo(self, request: Request) -> Response:
         return await self._step_history(request, "undo")
@@ -251,6 +225,24 @@ def build_app(viewer: ViewerRoutes, host: str, *, framed: bool = False) -> Reque
         Exception: _handle_fault,
     }
     return RequestGuard(Starlette(routes=routes, exception_handlers=handlers), viewer.keys, host, framed=framed)
+
+
+def _describe_document(number: int, document: FilterDocument) -> dict[str, object]:
+    info = document.manifest["info"]
+    return {
+        "id": str(number),
+        "name": document.path.name,
+        "samples": len(document),
+        "classes": document.classes,
+        "dataset": document.manifest["dataset"]["config"]["name"],
+        "network": info.get("network", {}).get("network"),
+        "revision": document.revision,
+        "settings": document.settings.model_dump(),
+        "min_samples_max": document.points.max_min_samples,
+        "columns": document.columns(),
+        "images": None if document.atlas is None else asdict(document.atlas.layout),
+        "notes": [*document.notes, *info.get("notes", [])],
+    }
 
 
 def _static_endpoint(path: Path) -> Callable[[Request], Response]:

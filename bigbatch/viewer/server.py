@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import shlex
 import socket
 import sys
 import threading
@@ -64,8 +63,7 @@ class Server:
         self.documents: list[FilterDocument] = []
         try:
             self.documents = open_documents(sources, options.data_dir, options.out)
-            command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-            viewer = ViewerRoutes(self.documents, self._keys, self._changes, options.runs_dir, command)
+            viewer = ViewerRoutes(self.documents, self._keys, self._changes, options.runs_dir)
             config = uvicorn.Config(
                 build_app(viewer, options.host, framed=options.framed),
                 log_level="critical",  # problems are answered in a sentence; Ctrl-C during an export is not an error

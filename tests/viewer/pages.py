@@ -128,7 +128,7 @@ class OpenedDocuments:
     def __init__(self, paths: list[Path], runs_dir: Path = Path("nowhere"), out: Path | None = None) -> None:
         self.documents = server.open_documents(paths, None, out)
         self.keys = SessionKeys()
-        viewer = routes.ViewerRoutes(self.documents, self.keys, ChangeNotifier(), runs_dir, "bigbatch view")
+        viewer = routes.ViewerRoutes(self.documents, self.keys, ChangeNotifier(), runs_dir)
         self.app = routes.build_app(viewer, "127.0.0.1")
 
     @contextmanager

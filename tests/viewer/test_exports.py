@@ -122,7 +122,6 @@ def test_pictures_in_files_are_seen_named_and_copied(pictures, tmp_path):
     dataset = datasets.load(parts.configure("datasets", filters.load(pictures).manifest["dataset"]["config"]))
     with open_page(pictures) as page:
         about = page.about()
-        assert about["files"] is True
         assert about["images"] == {
             "width": 64, "height": 64, "channels": 3, "per_page": 256, "across": 16, "pages": 1,
         }  # fmt: skip
