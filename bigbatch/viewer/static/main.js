@@ -1,4 +1,4 @@
-// From an address with a token to a page that works: session, documents, panels, in this order.
+// Starts the page: session, documents, panels.
 
 import { AccuracyChart } from "./panels/accuracy.js";
 import { Api, ServerUnreachable, RequestError } from "./server/api.js";
@@ -49,7 +49,7 @@ async function start() {
 }
 
 /**
- * Panels in the order they are drawn in: the map first, since it is what a moving hand looks at.
+ * Create the panels in the order of drawing: the map first, because it must follow a moving slider.
  * @param {App} app
  */
 function buildPanels(app) {
@@ -80,7 +80,7 @@ function buildPanels(app) {
   app.invalidate("document", "decision", "settings", "class", "focus", "log", "tool", "appearance", "accuracy");
 }
 
-/** What the first look does without. @param {App} app @param {FilterDocument} document */
+/** Fetch what the first paint does not need. @param {App} app @param {FilterDocument} document */
 async function fetchLogAndAccuracy(app, document) {
   try {
     await app.fetchLog(document);
@@ -91,12 +91,12 @@ async function fetchLogAndAccuracy(app, document) {
   }
 }
 
-/** The page cannot start: say why, in the server's words where it gave some. @param {any} problem */
+/** Show why the page cannot start, in the server's words if there are any. @param {any} problem */
 function showStartError(problem) {
   const known = problem instanceof RequestError || problem instanceof ServerUnreachable;
   const restarted = problem instanceof RequestError && problem.status === 401;
   const words = restarted
-    ? "The server was started again: open the new address that 'bigbatch view' printed. Nothing is lost."
+    ? "The server was restarted: open the new address that 'bigbatch view' printed. Nothing is lost."
     : problem.message;
   document.body.dataset.stage = "refused";
   setText(byId("start-words"), known ? words : `This page failed: ${words}`);

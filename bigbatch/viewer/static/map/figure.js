@@ -95,7 +95,8 @@ function legendRows(document, app) {
   });
   const more = document.classes.length - listed.length;
   if (more > 0) rows.push({ colour: null, words: `and ${count(more)} more classes` });
-  if (app.droppedStyle !== "hidden") rows.push({ colour: noise, words: `dropped: ${count(document.counts().dropped)}` });
+  const { dropped } = document.counts();
+  if (app.droppedStyle !== "hidden") rows.push({ colour: noise, words: `dropped: ${count(dropped)}` });
   return rows;
 }
 

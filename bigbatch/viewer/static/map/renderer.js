@@ -1,4 +1,4 @@
-// Which renderer: WebGL2 where a real GPU stands behind it, else the canvas.
+// Chooses the renderer: WebGL2 with a real GPU, otherwise the canvas.
 
 import { CanvasRenderer } from "./canvas.js";
 import { Viewport } from "./viewport.js";

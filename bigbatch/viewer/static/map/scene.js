@@ -1,4 +1,4 @@
-// What a renderer is asked to show of one document: which points, which colour, which faded, how large.
+// What a renderer draws of one document: points, colours, fading, sizes.
 
 import { Grid } from "./grid.js";
 import { makePaints } from "./palette.js";

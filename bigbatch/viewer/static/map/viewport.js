@@ -1,4 +1,4 @@
-// Where the map is looked at: from places on the map to pixels of a panel and back.
+// The visible part of the map: converts map coordinates to pixels of a panel and back.
 
 const MARGIN = 24; // pixels around all points when they are fitted
 const MOST_ZOOM = 4000;
@@ -99,7 +99,7 @@ export class Viewport {
   }
 
   /**
-   * Bring a place into view without changing the zoom; nothing moves where it already is well inside.
+   * Bring a position into view without changing the zoom; return whether the view moved.
    * @param {number} x
    * @param {number} y
    */

@@ -1,4 +1,4 @@
-// Draws points on a GPU. The GPU itself decides which are noise, from eps* and a texture of one eps a class: a
+// Draws points on a GPU. The GPU itself decides which are noise, from eps* and a texture of one eps per class: a
 // change of eps sends a few numbers, not a column. Positive float64s order like their bits read as one integer, so
 // two uint32 compare exactly what the library compares.
 
@@ -187,7 +187,11 @@ function makeFlags(scene) {
 /** @param {WebGL2RenderingContext} gl */
 function linkProgram(gl) {
   const program = gl.createProgram();
-  for (const { kind, source } of [{ kind: gl.VERTEX_SHADER, source: VERTEX }, { kind: gl.FRAGMENT_SHADER, source: FRAGMENT }]) {
+  const shaders = [
+    { kind: gl.VERTEX_SHADER, source: VERTEX },
+    { kind: gl.FRAGMENT_SHADER, source: FRAGMENT },
+  ];
+  for (const { kind, source } of shaders) {
     const shader = gl.createShader(kind);
     if (!shader) throw new Error("WebGL2 has lost its context");
     gl.shaderSource(shader, source);

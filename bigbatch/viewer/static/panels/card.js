@@ -1,4 +1,4 @@
-// One sample: its picture, what it is, what the network takes it for, why it is dropped, and who is near it.
+// One sample: image, label, prediction, why it is kept or dropped, and its nearest neighbours.
 
 import { ServerUnreachable, RequestError } from "../server/api.js";
 import { byId, make } from "../ui/dom.js";
@@ -33,7 +33,7 @@ export class SampleCard {
     this.buttons = [
       this.makeButton("keep", "Keep (k)"),
       this.makeButton("drop", "Drop (d)"),
-      this.makeButton("reset", "Leave it to the filter (r)"),
+      this.makeButton("reset", "Reset to the filter's decision (r)"),
     ];
     this.actions = make("div.card-actions", {}, ...this.buttons);
   }
@@ -146,7 +146,7 @@ export class SampleCard {
       return await this.neighbours.get(key);
     } catch (problem) {
       this.neighbours.delete(key);
-      if (problem instanceof ServerUnreachable || problem instanceof RequestError) return null; // the banner speaks of it
+      if (problem instanceof ServerUnreachable || problem instanceof RequestError) return null; // the banner says so
       throw problem;
     }
   }
@@ -155,7 +155,8 @@ export class SampleCard {
   makeNeighbour(document, { sample, distance }) {
     const label = document.label[sample];
     const name = document.classes[label];
-    const words = `nearest: sample ${sample}, ${name}, ${document.decisionOf(sample).words}, distance ${short(distance)}`;
+    const decision = document.decisionOf(sample).words;
+    const words = `nearest: sample ${sample}, ${name}, ${decision}, distance ${short(distance)}`;
     const look = () => this.app.setFocus(sample);
     const button = make("button.thumb", { title: words, ariaLabel: words, on: { click: look } });
     button.style.setProperty("--class", classColour(label));

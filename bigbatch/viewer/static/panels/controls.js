@@ -1,5 +1,5 @@
 // The filter's settings: mode, fraction to drop, eps on a log scale, min_samples. Changes show while a slider moves and
-// are saved when the hand is off it.
+// are saved when it is released.
 
 import { byId, inputById, setText } from "../ui/dom.js";
 import { EpsHistogram } from "./histogram.js";
@@ -22,7 +22,9 @@ export class Controls {
     this.histogram = new EpsHistogram(/** @type {HTMLCanvasElement} */ (byId("eps-histogram")));
     makeRadioGroup(byId("mode"), (button) => app.setMode(/** @type {Settings["mode"]} */ (button.dataset.mode)));
     this.makeDocumentChoice();
-    onSlide(inputById("drop"), (value) => app.changeSettings({ mode: "fraction", drop: value / 100 }), () => app.save());
+    /** @param {number} percent */
+    const setDrop = (percent) => app.changeSettings({ mode: "fraction", drop: percent / 100 });
+    onSlide(inputById("drop"), setDrop, () => app.save());
     onChange(inputById("drop-number"), (value) => value >= 0 && value < 100, (value) => {
       app.changeSettings({ mode: "fraction", drop: value / 100 });
       app.save();
@@ -88,7 +90,7 @@ export class Controls {
     return Math.round((EPS_STEPS * Math.log(eps / low)) / Math.log(high / low));
   }
 
-  /** The eps that the slider stands for: of the class shown, or of all where they share one, else their mean. */
+  /** The eps of the slider: that of the class shown, the common one of all classes, or their mean. */
   shownEps() {
     const { document, classShown } = this.app;
     const all = document.settings.eps.filter((eps) => Number.isFinite(eps));
@@ -123,7 +125,7 @@ export class Controls {
 }
 
 /**
- * Call `move` with each value a slider passes, and `rest` when it is let go.
+ * Call `move` with each value a slider passes, and `rest` when it is released.
  * @param {HTMLInputElement} slider
  * @param {(value: number) => void} move
  * @param {() => void} rest
@@ -148,7 +150,7 @@ function onChange(field, isValid, take) {
 }
 
 /**
- * A field that somebody is writing in, or a slider in somebody's hand, is left alone.
+ * Set the value of a field, unless the user is typing into it or moving it.
  * @param {HTMLInputElement} field
  * @param {number | string} value
  */

@@ -89,7 +89,7 @@ export class ExportMenu {
     const { document } = app;
     await document.pending; // what was changed a moment ago is part of it
     if (document.unsaved !== null) {
-      app.notices.show(`What is on the screen is not saved (${document.unsaved}): change it, then export.`, "problem");
+      app.notices.show(`These settings are not saved (${document.unsaved}): change it, then export.`, "problem");
       return;
     }
     app.notices.show(`${name}: writing …`);

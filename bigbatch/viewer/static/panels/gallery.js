@@ -13,7 +13,12 @@ const LIVE_UP_TO = 200_000; // of more samples the gallery follows when the slid
 const REST_MS = 150;
 
 /**
- * @typedef {{element: HTMLElement, picture: HTMLElement, words: HTMLElement, sample: number, of: FilterDocument | null}} Cell
+ * @typedef {Object} Cell
+ * @property {HTMLElement} element
+ * @property {HTMLElement} picture
+ * @property {HTMLElement} words
+ * @property {number} sample
+ * @property {FilterDocument | null} of
  *
  * @typedef {Object} Sort
  * @property {string} name
@@ -91,7 +96,7 @@ export class Gallery {
   }
 
   /**
-   * What was just drawn around on the map is what a person wants to see; afterwards, what was shown before.
+   * List the samples that were just selected on the map; afterwards, what was listed before.
    * @param {boolean} drawn
    */
   followSelection(drawn) {
@@ -106,7 +111,7 @@ export class Gallery {
     }
   }
 
-  /** Who is shown, in which order. */
+  /** Update which samples are listed, and in which order. */
   updateList() {
     const { app } = this;
     const before = app.lastOverridden < 0 ? -1 : this.list.indexOf(app.lastOverridden);

@@ -18,7 +18,8 @@ export class Header {
     const { document: shown, documents } = this.app;
     const { kept, dropped, fraction } = shown.counts();
     const names = documents.map((one) => one.name).join(" and ");
-    const dataset = shown.about.dataset === "arrays" ? "" : ` · ${shown.about.dataset}`; // a file of features has no name
+    // a file of features has no name for its dataset
+    const dataset = shown.about.dataset === "arrays" ? "" : ` · ${shown.about.dataset}`;
     setText(byId("about"), `${names}${dataset} · ${count(shown.samples)} samples`);
     byId("about").title = `${names}\n${shown.about.network ?? ""}`;
     document.title = `${names} · bigbatch view`;

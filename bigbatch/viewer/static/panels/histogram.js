@@ -1,4 +1,4 @@
-// How eps* is spread, on the slider's own log scale: what lies right of eps is noise.
+// The histogram of eps* on the slider's log scale: what lies right of eps is noise.
 
 import { context2d } from "../ui/dom.js";
 /** @import { FilterDocument } from "../state/document.js" */

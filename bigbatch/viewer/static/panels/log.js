@@ -1,4 +1,4 @@
-// Every override that a person made, the newest first.
+// The log of all overrides, the newest first.
 
 import { buttonById, byId, make } from "../ui/dom.js";
 import { count } from "../ui/formatting.js";

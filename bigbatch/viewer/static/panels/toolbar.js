@@ -21,7 +21,7 @@ export class Toolbar {
     byId("zoom-in").addEventListener("click", () => map().zoom(1.4));
     byId("zoom-out").addEventListener("click", () => map().zoom(1 / 1.4));
     byId("fit").addEventListener("click", () => map().fit());
-    selectById("colour-by").addEventListener("change", () => this.colourBy(/** @type {"class" | "cluster"} */ (selectById("colour-by").value)));
+    selectById("colour-by").addEventListener("change", () => this.colourPoints());
     selectById("dropped-style").addEventListener("change", () => this.styleDropped());
   }
 
@@ -32,10 +32,10 @@ export class Toolbar {
     if (changed.has("decision") && this.app.colourBy === "cluster") this.scheduleFetch();
   }
 
-  /** @param {"class" | "cluster"} what */
-  async colourBy(what) {
-    if (what === "cluster") await this.fetchClusters();
-    this.app.setAppearance({ colourBy: what });
+  async colourPoints() {
+    const colourBy = /** @type {"class" | "cluster"} */ (selectById("colour-by").value);
+    if (colourBy === "cluster") await this.fetchClusters();
+    this.app.setAppearance({ colourBy });
   }
 
   styleDropped() {
@@ -43,7 +43,7 @@ export class Toolbar {
     this.app.setAppearance({ droppedStyle: style });
   }
 
-  /** Clusters change with eps; they are asked for when the slider rests. */
+  /** Fetch the clusters, which depend on eps, when the slider rests. */
   scheduleFetch() {
     clearTimeout(this.resting);
     this.resting = setTimeout(async () => {

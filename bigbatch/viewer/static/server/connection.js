@@ -1,4 +1,4 @@
-// Waits for changes that other tabs make, and for a server that went away.
+// Waits for changes of other tabs, and reconnects to a server that was restarted.
 
 import { ServerUnreachable, RequestError } from "./api.js";
 import { onNewSession } from "./session.js";
@@ -7,7 +7,7 @@ import { onNewSession } from "./session.js";
 const RETRY_MS = 1000;
 const ANOTHER_TAB = "Another tab changed the filter: this one shows it now.";
 
-/** Follow all documents for as long as the page is open. @param {App} app */
+/** Follow all documents while the page is open. @param {App} app */
 export async function followChanges(app) {
   let wake = () => {};
   onNewSession((session) => {
@@ -68,7 +68,7 @@ async function applyRevisions(app, revisions) {
 }
 
 /**
- * The server is there again: settings that could not be saved are sent now, the rest is fetched.
+ * Send unsaved settings to a server that is back, and fetch the rest.
  * @param {App} app
  */
 async function resume(app) {

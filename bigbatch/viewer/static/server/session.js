@@ -1,4 +1,4 @@
-// From the one-time token in the printed address to a session that all tabs of this browser share.
+// Exchanges the one-time token of the printed address for a session that all tabs of this browser share.
 
 import { Api, RequestError } from "./api.js";
 import { loadItem, storeItem } from "../ui/storage.js";
@@ -13,7 +13,7 @@ export async function openSession() {
   const token = tokenOfAddress();
   const old = loadItem(KEY);
   if (!token && !old) {
-    throw new RequestError("This page needs the address that 'bigbatch view' printed, with its token: open that one.", 403);
+    throw new RequestError("This page needs the address with the token that 'bigbatch view' printed: open it.", 403);
   }
   if (token) {
     history.replaceState(null, "", location.pathname + location.search);
@@ -41,7 +41,7 @@ export function onNewSession(call) {
   });
 }
 
-/** A new address pasted over the old one changes the part after # alone, which loads nothing by itself. */
+/** A new address pasted over the old one changes only the part after #, which does not reload the page. */
 export function reloadOnNewToken() {
   window.addEventListener("hashchange", () => {
     if (tokenOfAddress()) location.reload();

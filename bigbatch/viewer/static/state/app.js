@@ -1,4 +1,4 @@
-// What the page knows, what a person can do to it, and the one place that says in which order panels are drawn.
+// The state of the page, the actions that change it, and the loop that draws the panels.
 
 import { ServerUnreachable, RequestError } from "../server/api.js";
 import { OVERRIDE, PAPER } from "./decision.js";
@@ -38,7 +38,7 @@ export class App {
     /** what maps and galleries of all documents share */
     this.selected = new Uint8Array(documents[0].samples);
     this.selectedCount = 0;
-    /** why the selection is kept or dropped, as it stands beside it */
+    /** the reason that is typed beside the selection */
     this.reason = "";
     this.focus = -1;
     this.hover = -1;
@@ -71,7 +71,7 @@ export class App {
 
   // ---- drawing
 
-  /** Something has changed: draw what shows it, once, at the next frame. @param {...Topic} topics */
+  /** Mark topics as changed: panels that show them are drawn once, at the next frame. @param {...Topic} topics */
   invalidate(...topics) {
     if (this.dirty.size === 0) requestAnimationFrame(() => this.renderFrame());
     for (const topic of topics) this.dirty.add(topic);
@@ -135,14 +135,14 @@ export class App {
     if (how === "replace") this.selected.fill(0);
     for (const sample of samples) this.selected[sample] = how === "remove" ? 0 : 1;
     this.selectedCount = this.selected.reduce((sum, bit) => sum + bit, 0);
-    if (this.selectedCount === 0) this.reason = ""; // nobody sees it any more, so it is no reason for what comes next
+    if (this.selectedCount === 0) this.reason = ""; // hidden now, so it must not apply to the next override
     this.invalidate("selection");
   }
 
   // ---- settings of the filter
 
   /**
-   * Change settings on the screen at once; `save` when the hand is off the slider.
+   * Change settings on the screen at once; `save` when the slider is released.
    * @param {Partial<Settings>} change
    */
   changeSettings(change) {
@@ -280,7 +280,7 @@ export class App {
   // ---- keeping in step with the server
 
   /**
-   * One write after another, so that revisions come in order; a problem is told and harms no later one.
+   * Send writes one after another, so that revisions are in order; a failed write does not stop later ones.
    * @param {FilterDocument} document
    * @param {() => Promise<void>} send
    */
@@ -290,7 +290,7 @@ export class App {
   }
 
   /**
-   * Our own write made `revision`. Where it is not the next one, somebody else has written in between.
+   * Accept the revision of our own write. Where it is not the next one, another tab has written in between.
    * @param {FilterDocument} document
    * @param {number} revision
    */

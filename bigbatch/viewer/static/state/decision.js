@@ -2,11 +2,11 @@
 
 export const PAPER = { eps: 0.5, min_samples: 5 };
 
-/** What a sample's override says; the filter decides where there is none. */
+/** The values of a sample's override; without one the filter decides. */
 export const OVERRIDE = { none: -1, drop: 0, keep: 1 };
 
 /**
- * @typedef {Object} Columns  one row a sample
+ * @typedef {Object} Columns  one row per sample
  * @property {Uint16Array} label
  * @property {Float64Array} epsStar  the smallest eps at which the sample is not noise; infinite where an earlier
  *   filter had dropped it
@@ -34,7 +34,7 @@ export function epsDroppingCount(sorted, count) {
 }
 
 /**
- * Finite eps* in ascending order, class by class. It is infinite where a sample was not looked at.
+ * Finite eps* in ascending order, class by class. It is infinite where a sample was not considered.
  * @param {Columns} columns
  * @param {number} classCount
  * @returns {Float64Array[]}

@@ -140,7 +140,7 @@ export class FilterDocument {
     this.sortedAll = null;
   }
 
-  /** eps* in ascending order: of each class, made when it is first asked for. */
+  /** eps* in ascending order: of each class, computed on first use. */
   sortedEpsStar() {
     this.sorted ??= sortEpsStarByClass(this, this.classes.length);
     return this.sorted;
@@ -152,7 +152,7 @@ export class FilterDocument {
     return this.sortedAll;
   }
 
-  /** Let the mode fill in eps: manual leaves it as it stands. */
+  /** Set eps by the mode; manual does not change it. */
   fillEps() {
     const { mode, drop, per_class: perClass } = this.settings;
     if (mode === "paper") this.settings.eps = this.sameEpsForAll(PAPER.eps);
@@ -175,7 +175,7 @@ export class FilterDocument {
     return { ...this.settings, eps: Array.from(this.settings.eps, (eps) => (Number.isFinite(eps) ? eps : null)) };
   }
 
-  /** What is known of one sample's fate, in words. @param {number} sample */
+  /** Whether a sample is dropped, and by what, as text. @param {number} sample */
   decisionOf(sample) {
     const by = this.override[sample];
     if (by === OVERRIDE.keep) return { dropped: false, words: "kept by you" };

@@ -4,7 +4,7 @@
  * Row numbers by sortAscending value, ties by number, NaN last. Values must not be negative.
  *
  * Positive float64s order like their bits, so two radix passes over the upper 32 bits all but sort them; insertion
- * sorts what differs in the lower bits alone.
+ * sorts what differs in the lower bits only.
  * @param {Float64Array | Float32Array} values
  * @returns {Uint32Array}
  */

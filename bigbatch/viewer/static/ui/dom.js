@@ -78,7 +78,7 @@ export function targetOf(event) {
 }
 
 /**
- * Set text only where it changes, so that screen readers and layout are left alone.
+ * Set text only where it changes, so that screen readers and layout are not disturbed.
  * @param {Element} element
  * @param {string} text
  */

@@ -1,4 +1,4 @@
-// What the page says about itself: a banner while something stands, a short notice when something has happened.
+// Messages to the user: a banner while a condition lasts, a short notice after an event.
 
 import { byId, make, setText } from "./dom.js";
 
@@ -8,7 +8,7 @@ const UNREACHABLE =
   "The server does not answer. Everything up to your last change is saved; this page keeps trying. " +
   "If you stopped it, start 'bigbatch view' again and open the address it prints.";
 const RESTARTED =
-  "The server was started again, so this page's session has ended. Nothing is lost: open the new address that " +
+  "The server was restarted, so this page's session has ended. Nothing is lost: open the new address that " +
   "'bigbatch view' printed.";
 
 export class Notices {

@@ -41,7 +41,7 @@ export function makeShortcuts(app, { maps, gallery, exportMenu, toggleTheme, ope
     { group: "Samples", keys: ["x"], does: "select or deselect it", run: () => toggleSelected(app) },
     { group: "Samples", keys: ["k"], does: "keep the selection, or the sample", run: act("keep") },
     { group: "Samples", keys: ["d"], does: "drop it", run: act("drop") },
-    { group: "Samples", keys: ["r"], does: "reset it: leave it to the filter", run: act("reset") },
+    { group: "Samples", keys: ["r"], does: "reset it to the filter's decision", run: act("reset") },
     { group: "Samples", keys: ["a"], does: "select all that the gallery shows", run: () => app.select(gallery.list) },
     { group: "Samples", keys: ["Escape"], does: "clear selection, then sample, then class", run: () => clear(app) },
     { group: "Samples", keys: ["u", "ctrl+z"], does: "undo", run: () => app.undo() },

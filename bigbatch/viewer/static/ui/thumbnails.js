@@ -26,7 +26,7 @@ export class Thumbnails {
    */
   async draw(sample, canvas) {
     canvas.dataset.sample = String(sample);
-    if (canvas.dataset.drawn !== canvas.dataset.sample) blank(canvas); // never one sample's picture under another's name
+    if (canvas.dataset.drawn !== canvas.dataset.sample) blank(canvas); // no picture of another sample
     if (!this.layout) return;
     const { width, height, per_page: perPage, across, pages } = this.layout;
     const single = pages > MOST_PAGES_HELD;
