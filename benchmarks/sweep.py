@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bigbatch.recipes import load_run
-from bigbatch.sweeps import Sweep
+from bigbatch.sweeps import SweepConfig
 
 RUNS = 12
 
@@ -32,7 +32,7 @@ def main() -> None:
     settings = ["model=mlp", "epochs=2", "micro_batch=64"]
     run = load_run("digits", settings)
     with tempfile.TemporaryDirectory() as folder:
-        points = Sweep.draft(run, folder, grids={"global_batch": (64, 256)}, seeds=RUNS // 2).points()
+        points = SweepConfig.build(run, grids={"global_batch": (64, 256)}, seeds=RUNS // 2).points()
         options = [argument for setting in settings for argument in ("--set", setting)]
         swept = cpu_seconds(
             *("sweep", "digits", *options, "--grid", "global_batch=64,256", "--seeds", str(RUNS // 2)),

@@ -15,8 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bigbatch.launch.forkserver import preload_modules
 from bigbatch.run import Run
-from bigbatch.sweeps.forks import slow_imports
 
 
 class Workers:
@@ -115,7 +115,7 @@ def _start(ends: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
-    for name in ("bigbatch.training", *slow_imports(["digits"])):  # within a training they would delay its stop
+    for name in preload_modules(["digits"]):  # within a training they would delay its stop
         importlib.import_module(name)
 
 

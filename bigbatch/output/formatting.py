@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,13 @@ def format_duration(seconds: float | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def format_value(value: object) -> str:
+    """A setting's value in a label or a table: numbers and names as they are, anything else as JSON."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if isinstance(value, str | int) else json.dumps(value)
 
 
 def format_csv(rows: Sequence[Mapping[str, object]]) -> str:

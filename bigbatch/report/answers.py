@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from bigbatch.output.figures import Chart
+from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
 from bigbatch.recipes import PaperNumber
-from bigbatch.sweeps import Answers, Curve, Sweep, format_group, format_metric
-from bigbatch.sweeps.asked import brief
+from bigbatch.sweeps import BatchCurve, Sweep, SweepResults, format_metric
 
 
 def asked(page: Page, sweep: Sweep) -> None:
     """The question."""
-    question = sweep.asked
+    question = sweep.config
     page.heading(f"Sweep: {question.title or sweep.folder.name}")
-    lines = [f"{name} = {', '.join(map(brief, values))}" for name, values in question.grids.items()]
+    lines = [f"{name} = {', '.join(map(format_value, values))}" for name, values in question.grids.items()]
     lines += [
-        f"{name}: {' '.join(f'{field}={brief(value)}' for field, value in changes.items()) or 'as it is'}"
+        f"{name}: {' '.join(f'{field}={format_value(value)}' for field, value in changes.items()) or 'unchanged'}"
         for name, changes in question.variants.items()
     ]
-    lines.append(f"{question.seeds} seed{'s' if question.seeds != 1 else ''}, {len(sweep.points())} settings and seeds")
+    lines.append(f"{question.seeds} seed{'s' if question.seeds != 1 else ''}, {len(sweep.points)} settings and seeds")
     if question.command:
         lines.append(" ".join(question.command))
     page.code("\n".join(lines))
 
 
-def answered(page: Page, found: Answers, numbers: list[PaperNumber], scale: str) -> None:
+def answered(page: Page, found: SweepResults, numbers: list[PaperNumber], scale: str) -> None:
     """The answers, warnings first where a grid ended too early."""
-    for sentence in (*found.edges, *found.notes):
-        page.text(sentence, "warning" if sentence in found.edges else "")
+    for sentence in (*found.edge_warnings, *found.notes):
+        page.text(sentence, "warning" if sentence in found.edge_warnings else "")
     for curve in found.curves:
         page.text(f"{curve.label}: {curve.note}")
     for preferred in found.preferred:
         page.text(f"{preferred.label}: {preferred.note}", "warning" if preferred.edge else "")
     page.table(
-        ["setting", "global batch", "lr", found.measured_as, "done", "diverged", "failed", "unfinished"],
+        ["setting", "global batch", "lr", found.metric_label, "done", "diverged", "failed", "unfinished"],
         [
-            [g.label, g.global_batch, g.lr, format_group(g, found.measure), g.n, g.diverged, g.failed, g.unfinished]
+            [g.label, g.global_batch, g.lr, g.describe(found.metric), g.n, g.diverged, g.failed, g.unfinished]
             for g in found.groups
         ],
     )
@@ -47,12 +47,12 @@ def answered(page: Page, found: Answers, numbers: list[PaperNumber], scale: str)
     page.charts(charts)
 
 
-def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Chart:
+def against_batch(found: SweepResults, numbers: list[PaperNumber], scale: str) -> Chart:
     """Mean and 95 % interval over seeds, a line for each set of runs that differ in the batch alone."""
-    percent = found.measure == "test_accuracy"
+    percent = found.metric == "test_accuracy"
     factor = 100.0 if percent else 1.0
-    name = found.measured_as + (" (%)" if percent else "")
-    title = found.measured_as.capitalize() + " against the batch"
+    name = found.metric_label + (" (%)" if percent else "")
+    title = found.metric_label.capitalize() + " against the batch"
     chart = Chart(title, "global batch", name, scale=scale, log_x=True)
     for curve in found.curves:
         done = [group for group in curve.groups if group.mean is not None]
@@ -66,12 +66,12 @@ def against_batch(found: Answers, numbers: list[PaperNumber], scale: str) -> Cha
                 n=[group.n for group in done],
             )
     for number in numbers:
-        if number.measure == found.measure and found.measured_as.startswith("test"):
+        if number.measure == found.metric and found.metric_label.startswith("test"):
             chart.horizontal(factor * number.value, f"{format_metric(number.value, number.measure)}, {number.source}")
     return chart
 
 
-def preferred_batches(found: Answers, scale: str) -> Chart:
+def preferred_batches(found: SweepResults, scale: str) -> Chart:
     """Gahlot et al., Figs. 4 and 5: which batch each learning rate prefers."""
     chart = Chart("Preferred batch for each lr", "learning rate", "global batch", scale=scale, log_x=True, log_y=True)
     lrs = sorted(found.preferred, key=lambda preferred: preferred.lr)
@@ -86,8 +86,8 @@ def preferred_batches(found: Answers, scale: str) -> Chart:
     return chart
 
 
-def _critical(curves: tuple[Curve, ...]) -> str:
-    left = [f"{curve.label}: {curve.leaves_at:,}" for curve in curves if curve.leaves_at]
+def _critical(curves: tuple[BatchCurve, ...]) -> str:
+    left = [f"{curve.label}: {curve.critical_batch:,}" for curve in curves if curve.critical_batch]
     if left:
         return f"Critical batches: {'; '.join(left)}."
-    return "No critical batch was met." if all(curve.holds_to for curve in curves) else ""
+    return "No critical batch was met." if all(curve.largest_good_batch for curve in curves) else ""

@@ -7,12 +7,12 @@ from typing import Any
 
 from bigbatch import __version__
 from bigbatch.errors import Problem
+from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
 from bigbatch.report.charts import curves, probe_curves
 from bigbatch.report.groups import Group
 from bigbatch.report.pages import environment
 from bigbatch.report.records import Record, differing, flat, found
-from bigbatch.sweeps.asked import brief
 
 _RESULTS = (
     *("test_accuracy", "test_perplexity", "test_loss", "train_loss", "epochs", "steps", "samples"),
@@ -77,4 +77,4 @@ def _differences(first: Record, second: Record) -> list[list[str]]:
 
 
 def _shown(fields: dict[str, Any], name: str) -> str:
-    return brief(fields[name]) if name in fields else "(not there)"
+    return format_value(fields[name]) if name in fields else "(not there)"

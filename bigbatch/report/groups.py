@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bigbatch.output.formatting import format_value
 from bigbatch.report.records import Record, differing, flat
 from bigbatch.run import fingerprint
 from bigbatch.sweeps import format_mean
-from bigbatch.sweeps.asked import brief
 
 _NOT_THE_SETTING = (
     "name",
@@ -70,7 +70,8 @@ def _label(record: Record, fields: Sequence[str], labels: Mapping[Path, str]) ->
     if record.path in labels:
         return labels[record.path]
     own = flat(record.run)
-    text = " ".join(f"{name.removesuffix('.name')}={brief(own[name])}" for name in fields if own.get(name) is not None)
+    values = {name.removesuffix(".name"): own[name] for name in fields if own.get(name) is not None}
+    text = " ".join(f"{name}={format_value(value)}" for name, value in values.items())
     if not fields:
         return str(record.run.get("name", record.name))
     return text if 0 < len(text) <= _LONGEST_LABEL else record.name

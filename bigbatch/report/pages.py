@@ -12,6 +12,7 @@ from typing import Any
 
 from bigbatch import __version__
 from bigbatch.errors import Problem
+from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
 from bigbatch.report import answers
 from bigbatch.report.charts import MOST_LINES, curves, probe_curves
@@ -19,7 +20,6 @@ from bigbatch.report.groups import Group, grouped
 from bigbatch.report.papers import COLUMNS, beside_papers
 from bigbatch.report.records import Record, differing, flat, found, read
 from bigbatch.sweeps import Sweep
-from bigbatch.sweeps.asked import brief
 
 _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
 
@@ -27,7 +27,7 @@ _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
 def report(paths: Iterable[Path], out: Path) -> Path:
     """Write one page about runs, sweeps and folders of runs; what is unfinished or damaged is in it as it is."""
     sweeps, singles = found(paths)
-    labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in sweep.rows()}
+    labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in sweep.run_results()}
     of_sweeps = {path.resolve() for path in labels}
     records = [record for record in singles if record.path.resolve() not in of_sweeps]
     records += [read(path) for path in labels if path.exists()]
@@ -40,7 +40,7 @@ def report(paths: Iterable[Path], out: Path) -> Path:
     papers = beside_papers(groups)
     for sweep in sweeps:
         answers.asked(page, sweep)
-        answers.answered(page, sweep.answers(), list(dict.fromkeys(beside.number for beside in papers)), scale)
+        answers.answered(page, sweep.analyze(), list(dict.fromkeys(beside.number for beside in papers)), scale)
     _asked(page, records)
     _runs(page, records)
     if len(groups) < len(records):
@@ -68,7 +68,7 @@ def _label(label: str, sweep: Sweep, sweeps: Sequence[Sweep]) -> str:
 
 
 def _title(sweeps: Sequence[Sweep], records: Sequence[Record]) -> str:
-    names = [sweep.asked.title or sweep.folder.name for sweep in sweeps] or [record.name for record in records]
+    names = [sweep.config.title or sweep.folder.name for sweep in sweeps] or [record.name for record in records]
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
@@ -126,7 +126,7 @@ def _asked(page: Page, records: Sequence[Record]) -> None:
     page.heading("What was asked")
     varied = set(differing([record.run for record in known]))
     common = {name: value for name, value in flat(known[0].run).items() if name not in varied and value is not None}
-    page.code("\n".join(f"{name} = {brief(value)}" for name, value in common.items()))
+    page.code("\n".join(f"{name} = {format_value(value)}" for name, value in common.items()))
     commands = {_command(record) for record in known}
     if len(commands) == 1 and (command := commands.pop()):
         page.text("Started as:")
@@ -202,7 +202,7 @@ def _environment(page: Page, records: Sequence[Record]) -> None:
             page.text(
                 f"{len(names)} run{'s' if len(names) > 1 else ''}: {', '.join(names[:8])}{' ...' * (len(names) > 8)}"
             )
-        page.table(["what", "value"], [[name, brief(value)] for name, value in json.loads(text).items()])
+        page.table(["what", "value"], [[name, format_value(value)] for name, value in json.loads(text).items()])
 
 
 def environment(record: Record) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from bigbatch import parts
+from bigbatch.output.formatting import format_value
 from bigbatch.recipes import PaperNumber
 from bigbatch.report.groups import Group, setting
 from bigbatch.report.records import differing, flat
 from bigbatch.sweeps import confidence_interval, format_metric
-from bigbatch.sweeps.asked import brief
 
 _HARMLESS = ("probes", "batchnorm_group")  # probes only read; a group of "auto" is filled in by hand in some recipes
 COLUMNS = ("run", "measure", "paper", "source", "ours", "verdict", "differs from the paper's recipe in")
@@ -70,4 +70,4 @@ def _differences(group: Group, recipe: dict[str, Any]) -> str:
     theirs = {name: value for name, value in recipe.items() if name in ours}
     names = [name for name in differing([theirs, ours]) if name.partition(".")[0] not in _HARMLESS]
     values = flat(ours)
-    return ", ".join(f"{name}={brief(values[name])}" for name in names if name in values) or "nothing"
+    return ", ".join(f"{name}={format_value(values[name])}" for name in names if name in values) or "nothing"

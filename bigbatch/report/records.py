@@ -63,7 +63,7 @@ def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
     sweeps: list[Sweep] = []
     records: list[Record] = []
     for path in {path.resolve(): path for path in paths}.values():  # named twice is there once
-        if Sweep.is_one(path):
+        if Sweep.is_sweep(path):
             sweeps.append(Sweep.open(path))
         elif Folder(path).exists():
             records.append(read(path))

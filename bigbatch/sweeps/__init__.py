@@ -1,30 +1,34 @@
-"""Sweeps: many runs that answer one question, each an ordinary run in a folder of its own. Files are the truth.
+"""Sweeps: many runs of one recipe in different settings, each an ordinary run in its own folder.
 
-sweep = Sweep.ask(run, Path("sweeps/mine"), grids={"global_batch": (16, 512)}, seeds=3)
-sweep.work(jobs=2)
-print(sweep.answers().curves[0].note)
+results = sweep(run, "sweeps/mine", WorkerOptions(jobs=2), grids={"global_batch": (16, 512)}, seeds=3)
+print(results.curves[0].note)
 """
 
 from __future__ import annotations
 
-from bigbatch.sweeps.answers import Answers, Curve, Group, Preferred, answers, format_group
-from bigbatch.sweeps.asked import Asked, Point
+from bigbatch.sweeps.analysis import BatchCurve, PreferredBatch, SeedGroup, SweepResults, analyze
+from bigbatch.sweeps.config import SearchConfig, SearchRange, SweepConfig, SweepPoint, parse_ranges
+from bigbatch.sweeps.folder import Sweep, sweep
 from bigbatch.sweeps.intervals import confidence_interval, format_mean, format_metric
-from bigbatch.sweeps.rows import Row
-from bigbatch.sweeps.sweep import Sweep
+from bigbatch.sweeps.process import WorkerOptions
+from bigbatch.sweeps.results import RunResult
 
 __all__ = [
-    "Answers",
-    "Asked",
-    "Curve",
-    "Group",
-    "Point",
-    "Preferred",
-    "Row",
+    "BatchCurve",
+    "PreferredBatch",
+    "RunResult",
+    "SearchConfig",
+    "SearchRange",
+    "SeedGroup",
     "Sweep",
-    "answers",
+    "SweepConfig",
+    "SweepPoint",
+    "SweepResults",
+    "WorkerOptions",
+    "analyze",
     "confidence_interval",
-    "format_group",
     "format_mean",
     "format_metric",
+    "parse_ranges",
+    "sweep",
 ]

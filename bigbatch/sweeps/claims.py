@@ -1,12 +1,12 @@
-"""Who runs which point, so that several workers on one folder, on one machine or on many, never run a point twice.
+"""Claims on points, so that several workers on one folder, on one or many machines, never run a point twice.
 
-A claim is a file NAME.claim-G that only one process can have made (O_EXCL). Its holder touches it every few seconds.
-When the holder is dead or gives the claim up, the next file, G + 1, may be made: again by one process only, so two
-that find a dead holder at once cannot both follow it. Nothing is ever deleted or renamed, so there is no moment
-between two steps.
+A claim is a file NAME.claim-G that only one process can have created (O_EXCL). Its owner renews the lease by touching
+the file every few seconds. When the owner is dead or releases the claim, the next file, G + 1, may be created: again by
+one process only, so two workers that find a dead owner at once cannot both take over. Nothing is ever deleted or
+renamed, so there is no moment between two steps.
 
-Whether a holder is dead: on this machine its process is looked for. Elsewhere, clocks may differ, so times are not
-compared; a claim whose file has not been touched for LEASE_SECONDS *while we watched* is dead.
+On the same machine, an owner is dead if its process is gone. Elsewhere, clocks may differ, so times are not compared: a
+claim whose file has not been touched for LEASE_SECONDS *while we watched* is dead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,13 @@ from typing import Any
 from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 
-BEAT_SECONDS = 10.0
-LEASE_SECONDS = 180.0  # several beats, and longer than NFS clients keep a file's times in mind
+HEARTBEAT_SECONDS = 10.0
+LEASE_SECONDS = 180.0  # several heartbeats, and longer than NFS clients cache a file's times
 
 
 @cache
-def here() -> str:
-    """This machine since its last start, and this container in it: where process numbers mean the same."""
+def machine_id() -> str:
+    """Return the boot and the container in which process numbers are unique."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
@@ -37,8 +39,8 @@ def here() -> str:
         return f"{socket.gethostname()} {uuid.getnode()}"
 
 
-def _begun(pid: int) -> str | None:
-    """When a process began, in the system's own count; None where there is none. Numbers are used again, pairs not."""
+def _process_start_time(pid: int) -> str | None:
+    """Return when a process started, in clock ticks, or None if it is gone: process numbers are reused."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -46,46 +48,67 @@ def _begun(pid: int) -> str | None:
     return None if after_name[0] == "Z" else after_name[19]
 
 
-def myself() -> dict[str, Any]:
-    return {"host": socket.gethostname(), "where": here(), "pid": os.getpid(), "begun": _begun(os.getpid())}
+@dataclass(frozen=True)
+class Owner:
+    """The process that owns a claim or a trial, as it is written into files."""
+
+    host: str
+    where: str
+    pid: int
+    begun: str | None
+
+    @classmethod
+    def current(cls) -> Owner:
+        return cls(socket.gethostname(), machine_id(), os.getpid(), _process_start_time(os.getpid()))
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> Owner | None:
+        """Return None if the fields are incomplete: the file may be being written."""
+        try:
+            return cls(fields["host"], fields["where"], int(fields["pid"]), fields["begun"])
+        except (TypeError, KeyError, ValueError):
+            return None
+
+    def is_dead(self) -> bool | None:
+        """Whether the process is gone, or None if it belongs to another machine."""
+        return None if self.where != machine_id() else _process_start_time(self.pid) != self.begun
 
 
-def dead_here(holder: dict[str, Any]) -> bool | None:
-    """Whether a process of this machine is gone; None where it belongs to another."""
-    if holder.get("where") != here() or not isinstance(holder.get("pid"), int):
-        return None
-    return _begun(holder["pid"]) != holder.get("begun")
-
-
-class Watch:
-    """Something that changes as long as its owner lives, watched by our own clock."""
+class LeaseWatch:
+    """Finds expired leases by our own clock: a lease is a value that changes as long as its owner lives."""
 
     def __init__(self, lease_seconds: float) -> None:
         self.lease_seconds = lease_seconds
-        self._seen: dict[str, tuple[Any, float]] = {}
+        self._last_change: dict[str, tuple[Hashable, float]] = {}
 
-    def expired(self, name: str, beat: Any) -> bool:
-        known = self._seen.get(name)
-        if known is None or known[0] != beat:
-            self._seen[name] = (beat, time.monotonic())
+    def is_expired(self, name: str, heartbeat: Hashable) -> bool:
+        known = self._last_change.get(name)
+        if known is None or known[0] != heartbeat:
+            self._last_change[name] = (heartbeat, time.monotonic())
             return False
         return time.monotonic() - known[1] > self.lease_seconds
+
+    def is_abandoned(self, name: str, owner: Owner | None, heartbeat: Hashable) -> bool:
+        dead = owner.is_dead() if owner else None
+        return self.is_expired(name, heartbeat) if dead is None else dead
 
 
 class Claims:
     """The claims in a folder, as one worker sees them."""
 
-    def __init__(self, folder: Path, lease_seconds: float = LEASE_SECONDS, beat_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(
+        self, folder: Path, lease_seconds: float = LEASE_SECONDS, heartbeat_seconds: float = HEARTBEAT_SECONDS
+    ) -> None:
         self.folder = folder
         self.mine: dict[str, int] = {}  # name -> generation
-        self.beat_seconds = beat_seconds
-        self._watch = Watch(lease_seconds)
-        self._beaten = time.monotonic()
+        self.heartbeat_seconds = heartbeat_seconds
+        self._watch = LeaseWatch(lease_seconds)
+        self._last_heartbeat = time.monotonic()
 
-    def take(self, name: str) -> bool:
-        """Whether the claim is ours now. False where somebody else has it, or was a moment faster."""
-        generation = self._latest(name)
-        if name in self.mine or (generation and not self._given_up(name, generation)):
+    def claim(self, name: str) -> bool:
+        """Claim a name. Return False if another worker has it, or was faster."""
+        generation = self._latest_generation(name)  # read once: the next one must not exist yet when it is created
+        if name in self.mine or (generation and not self._is_given_up(name, generation)):
             return False
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,52 +118,50 @@ class Claims:
         except OSError as error:
             raise Problem(f"{self.folder} cannot be written to ({error.strerror}): choose another --out") from error
         with os.fdopen(file, "w") as claim:
-            claim.write(json.dumps(myself()))
+            claim.write(json.dumps(asdict(Owner.current())))
         self.mine[name] = generation + 1
         return True
 
     def release(self, name: str) -> None:
-        """Let others go on at once."""
-        atomic.write_text(self._path(name, self.mine.pop(name)), json.dumps({**myself(), "released": True}))
+        """Give up a claim, so that others can take the name at once."""
+        released = asdict(Owner.current()) | {"released": True}
+        atomic.write_text(self._path(name, self.mine.pop(name)), json.dumps(released))
 
-    def held(self, name: str) -> bool:
-        """Whether anybody alive has it, as far as we know."""
-        generation = self._latest(name)
-        return name in self.mine or (generation > 0 and not self._given_up(name, generation))
+    def is_claimed(self, name: str) -> bool:
+        """Whether we or another living worker have claimed it, as far as we know."""
+        generation = self._latest_generation(name)
+        return name in self.mine or (generation > 0 and not self._is_given_up(name, generation))
 
-    def beat(self) -> list[str]:
-        """Show, now and then, that we live. Gives what was taken from us, because we seemed dead."""
-        if time.monotonic() - self._beaten < self.beat_seconds:
+    def send_heartbeat(self) -> list[str]:
+        """Renew our leases when it is time. Return the names that others have taken over because we seemed dead."""
+        if time.monotonic() - self._last_heartbeat < self.heartbeat_seconds:
             return []
-        self._beaten = time.monotonic()
+        self._last_heartbeat = time.monotonic()
         lost = []
         for name, generation in list(self.mine.items()):
             try:
                 os.utime(self._path(name, generation))
             except FileNotFoundError:
                 lost.append(name)
-            if self._latest(name) > generation:
+            if self._latest_generation(name) > generation:
                 lost.append(name)
         for name in lost:
             self.mine.pop(name, None)
         return lost
 
-    def _given_up(self, name: str, generation: int) -> bool:
+    def _is_given_up(self, name: str, generation: int) -> bool:
         path = self._path(name, generation)
         try:
-            text, beat = path.read_text(), path.stat().st_mtime_ns
-            holder = json.loads(text)
+            text, heartbeat = path.read_text(), path.stat().st_mtime_ns
+            fields = json.loads(text)
         except ValueError:
-            holder = {}  # made, but not written yet
+            fields = {}  # created, but not written yet
         except FileNotFoundError:
             return False
-        if holder.get("released"):
-            return True
-        dead = dead_here(holder)
-        return self._watch.expired(path.name, beat) if dead is None else dead
+        return bool(fields.get("released")) or self._watch.is_abandoned(path.name, Owner.from_fields(fields), heartbeat)
 
-    def _latest(self, name: str) -> int:
-        """The newest generation; 0 where nobody ever had it. They are made one after another, without gaps."""
+    def _latest_generation(self, name: str) -> int:
+        """Return 0 if nobody ever claimed the name. Generations are created one after another, without gaps."""
         generation = self.mine.get(name, 0)
         while self._path(name, generation + 1).exists():
             generation += 1

@@ -1,116 +1,104 @@
-"""What a person sees while a sweep runs: a live table on a terminal, timed lines elsewhere, or nothing."""
+"""The progress of a sweep: a live table on a terminal, timed lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from bigbatch.sweeps.answers import Group, format_group
-from bigbatch.sweeps.asked import Point
-from bigbatch.sweeps.child import Child
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from bigbatch.output.formatting import format_duration
+from bigbatch.sweeps.config import SweepPoint
+from bigbatch.sweeps.process import TrainingProcess
 
 _SECONDS_BETWEEN_LINES = 60.0
 _SECONDS_BETWEEN_TABLES = 0.5
 
 
 class Display:
-    """Says nothing, but knows how far things are. `best` gives the best group so far and what it is measured in."""
+    """Shows nothing, but knows how far a sweep is. `describe_best` says which setting is the best so far."""
 
-    def __init__(self, total: int, best: Callable[[], tuple[Group | None, str]]) -> None:
+    def __init__(self, total: int, describe_best: Callable[[], str]) -> None:
         self.total = total
-        self.waits = False  # for other workers
-        self.finished_points = 0
-        self._best = best
-        self._best_text = ""
-        self._began: tuple[float, float] | None = None  # clock, points done
+        self.is_waiting = False  # for other workers
+        self.finished = 0
+        self.best = ""
+        self._describe_best = describe_best
+        self._first: tuple[float, float] | None = None  # time, points done
 
-    def started(self, point: Point) -> None:
+    def on_start(self, point: SweepPoint) -> None:
         pass
 
-    def finished(self, child: Child) -> None:
-        group, measure = self._best()
-        self._best_text = f"best {format_group(group, measure)}: {group.label}" if group else ""
+    def on_end(self, process: TrainingProcess) -> None:
+        self.best = self._describe_best()
 
-    def tick(self, children: Sequence[Child]) -> None:
+    def refresh(self, processes: Sequence[TrainingProcess]) -> None:
         pass
 
     def close(self) -> None:
         pass
 
-    def done(self, children: Sequence[Child]) -> float:
-        """Points, those under way by their share."""
-        done = self.finished_points + sum(child.share_done() for child in children)
-        if self._began is None:
-            self._began = (time.monotonic(), done)
-        return done
-
-    def left(self, done: float) -> str:
-        """`12 min left`, from how fast points became done since we began."""
-        began, done_before = self._began or (time.monotonic(), done)
-        if done - done_before < 1e-3:
-            return "time left unknown yet"
-        return f"{duration((self.total - done) * (time.monotonic() - began) / (done - done_before))} left"
+    def describe_progress(self, processes: Sequence[TrainingProcess]) -> str:
+        """Return points done (running ones by their fraction), time left at the speed so far, and the best setting."""
+        done = self.finished + sum(process.fraction_done() for process in processes)
+        now = time.monotonic()
+        start, done_before = self._first = self._first or (now, done)
+        left = "time left unknown"
+        if done - done_before >= 1e-3:
+            left = f"{format_duration((self.total - done) * (now - start) / (done - done_before))} left"
+        return "  ".join(filter(None, [f"{done:.1f} of {self.total} runs", left, self.best]))
 
 
-class Lines(Display):
-    """For logs: a line when a run begins and ends, and one a minute."""
+class LineDisplay(Display):
+    """For logs: a line when a run starts or ends, and one per minute."""
 
-    _said = 0.0
+    _last_line = 0.0
 
-    def started(self, point: Point) -> None:
-        self._say(f"begins: {point.label}, seed {point.seed}")
+    def on_start(self, point: SweepPoint) -> None:
+        self._print(f"starts: {point.label}, seed {point.seed}")
 
-    def finished(self, child: Child) -> None:
-        super().finished(child)
-        self._say(f"ends: {child.last_line()}")
+    def on_end(self, process: TrainingProcess) -> None:
+        super().on_end(process)
+        self._print(f"ends: {process.last_line()}")
 
-    def tick(self, children: Sequence[Child]) -> None:
-        if time.monotonic() - self._said < _SECONDS_BETWEEN_LINES and self._said:
+    def refresh(self, processes: Sequence[TrainingProcess]) -> None:
+        if time.monotonic() - self._last_line < _SECONDS_BETWEEN_LINES and self._last_line:
             return
-        self._said = time.monotonic()
-        done = self.done(children)
-        running = ", ".join(f"{child.point.label} {100 * child.share_done():.0f} %" for child in children)
-        running = running or ("waits for other workers" if self.waits else "")
-        self._say("  ".join(filter(None, [f"{done:.1f}/{self.total}", self.left(done), self._best_text, running])))
+        self._last_line = time.monotonic()
+        running = ", ".join(f"{process.point.label} {100 * process.fraction_done():.0f} %" for process in processes)
+        running = running or ("waits for other workers" if self.is_waiting else "")
+        self._print("  ".join(filter(None, [self.describe_progress(processes), running])))
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
-class Table(Display):
-    """For people: what runs, how far it is, what is left, what is best."""
+class TableDisplay(Display):
+    """For terminals: what runs and how far it is."""
 
-    _live: Any = None
-    _drawn = 0.0
+    _live: Live | None = None
+    _last_table = 0.0
 
-    def tick(self, children: Sequence[Child]) -> None:
-        if time.monotonic() - self._drawn < _SECONDS_BETWEEN_TABLES:
+    def refresh(self, processes: Sequence[TrainingProcess]) -> None:
+        if time.monotonic() - self._last_table < _SECONDS_BETWEEN_TABLES:
             return
-        self._drawn = time.monotonic()
-        from rich.console import Console
-        from rich.live import Live
-
+        self._last_table = time.monotonic()
         if self._live is None:
             self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
             self._live.start()
-        self._live.update(self._table(children), refresh=True)
-
-    def _table(self, children: Sequence[Child]) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table as RichTable
-
-        done = self.done(children)
-        about = "  ".join(filter(None, [f"{done:.1f} of {self.total} runs", self.left(done), self._best_text]))
-        table = RichTable("run", "seed", "", "", title=about, box=None, title_justify="left")
-        for child in children:
-            share = child.share_done()
-            bar = ProgressBar(total=1.0, completed=share, width=30)
-            table.add_row(child.point.label, str(child.point.seed), bar, f"{100 * share:.0f} %")
-        if self.waits:
+        title = self.describe_progress(processes)
+        table = Table("run", "seed", "", "", title=title, box=None, title_justify="left")
+        for process in processes:
+            fraction = process.fraction_done()
+            bar = ProgressBar(total=1.0, completed=fraction, width=30)
+            table.add_row(process.point.label, str(process.point.seed), bar, f"{100 * fraction:.0f} %")
+        if self.is_waiting:
             table.add_row("waits for other workers", "", "", "")
-        return table
+        self._live.update(table, refresh=True)
 
     def close(self) -> None:
         if self._live is not None:
@@ -118,13 +106,6 @@ class Table(Display):
             self._live = None
 
 
-def choose(quiet: bool, total: int, best: Callable[[], tuple[Group | None, str]]) -> Display:
-    kind = Display if quiet else Table if sys.stderr.isatty() else Lines
-    return kind(total, best)
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def choose_display(quiet: bool, total: int, describe_best: Callable[[], str]) -> Display:
+    kind = Display if quiet else TableDisplay if sys.stderr.isatty() else LineDisplay
+    return kind(total, describe_best)

@@ -1,119 +1,130 @@
-"""Which point is next, for a worker among several: what is finished is skipped, what somebody else runs is left."""
+"""Which point a worker runs next: finished points are skipped, points that another worker runs are left to it."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.folder import Folder
-from bigbatch.sweeps.asked import Point
-from bigbatch.sweeps.child import Child
 from bigbatch.sweeps.claims import Claims
-from bigbatch.sweeps.rows import FINISHED
+from bigbatch.sweeps.config import SweepPoint
 
 
-class Queue(Protocol):
-    """What a worker asks."""
+class RunQueue(Protocol):
+    """What a worker needs to know about the points of a sweep."""
 
     total: int
 
-    def datasets(self) -> list[str]:
-        """Names of the datasets that will be read."""
+    def dataset_names(self) -> list[str]:
+        """Return the datasets that the runs read."""
 
-    def next(self) -> Point | None:
-        """A point that is ours to run now."""
+    def claim_next(self) -> SweepPoint | None:
+        """Claim a point to run now."""
 
-    def ended(self, point: Point, problem: str | None) -> None:
-        """Its run is finished, or failed with a problem."""
+    def finish(self, point: SweepPoint, problem: str | None) -> None:
+        """Record that a point's run has finished, or has failed with a problem."""
 
-    def give_back(self, point: Point) -> None:
-        """Its run was stopped: it goes on later, here or elsewhere."""
+    def release(self, point: SweepPoint) -> None:
+        """Give up the claim on a point whose run was stopped: it is resumed later by any worker."""
 
-    def unpromising(self, child: Child) -> bool:
-        """Whether a run under way is not worth its end."""
+    def should_prune(self, point: SweepPoint) -> bool:
+        """Whether a run is unlikely to be among the best and is stopped early."""
 
-    def finished(self) -> int:
-        """How many points need no more work, whoever did it."""
+    def count_finished(self) -> int:
+        """Return how many points need no more work, whoever did it."""
 
-    def beat(self) -> list[Point]:
-        """Show that we live. Gives points that were taken from us."""
+    def send_heartbeat(self) -> list[SweepPoint]:
+        """Renew the leases of our claims. Return the points that another worker has taken over."""
 
 
-class Points:
-    """A fixed list of points, divided by claims."""
+@dataclass(frozen=True)
+class Failure:
+    """Why a run failed. The token tells one failure from the next."""
 
-    def __init__(self, points: Iterable[Point], sweep_folder: Path, claims: Claims | None = None) -> None:
+    problem: str
+    token: str = ""
+
+
+def read_failure(work: Path, name: str) -> Failure | None:
+    """Return why a point failed, if it did."""
+    try:
+        fields = json.loads((work / f"{name}.failed").read_text(encoding="utf-8"))
+        return Failure(str(fields["problem"]), str(fields.get("token", "")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Failure("for a reason that cannot be read")
+
+
+def write_failure(work: Path, name: str, problem: str) -> None:
+    atomic.write_text(work / f"{name}.failed", json.dumps({"problem": problem, "token": uuid.uuid4().hex}))
+
+
+class PointQueue:
+    """A fixed list of points, divided among workers by claims."""
+
+    def __init__(self, points: Iterable[SweepPoint], sweep_folder: Path) -> None:
         self.runs = sweep_folder / "runs"
         self.work = sweep_folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        self.claims = claims or Claims(self.work)
+        self.claims = Claims(self.work)
         self.left = list(points)
         self.total = len(self.left)
-        # whoever starts a worker wants what failed before tried again; what fails from now on is left alone
-        self._failed_before = {point.hash: failure(self.work, point.hash) for point in self.left}
+        # a new worker retries what failed before it started, but not what fails from now on
+        self._failed_before = {point.hash: read_failure(self.work, point.hash) for point in self.left}
 
-    def datasets(self) -> list[str]:
+    def dataset_names(self) -> list[str]:
         return sorted({point.run.dataset.name for point in self.left})
 
-    def next(self) -> Point | None:
+    def claim_next(self) -> SweepPoint | None:
         for point in list(self.left):
             if point.hash in self.claims.mine:
                 continue
-            if self._needs_no_more(point):
+            if self._is_finished(point):
                 self.left.remove(point)
-            elif self._free(point) and self.claims.take(point.hash):
-                # looked at again: it may have been finished between the first look and the claim
-                if not self._needs_no_more(point):
+            elif self._is_free(point) and self.claims.claim(point.hash):
+                # checked again: another worker may have finished it between the check and the claim
+                if not self._is_finished(point):
                     return point
                 self.left.remove(point)
                 self.claims.release(point.hash)
         return None
 
-    def ended(self, point: Point, problem: str | None) -> None:
-        path = self.work / f"{point.hash}.failed"
+    def finish(self, point: SweepPoint, problem: str | None) -> None:
         if problem is None:
-            path.unlink(missing_ok=True)
+            (self.work / f"{point.hash}.failed").unlink(missing_ok=True)
         else:
-            atomic.write_text(path, json.dumps({"problem": problem, "token": uuid.uuid4().hex}))
+            write_failure(self.work, point.hash, problem)
         self.left.remove(point)
         self.claims.release(point.hash)
 
-    def give_back(self, point: Point) -> None:
+    def release(self, point: SweepPoint) -> None:
         if point.hash in self.claims.mine:
             self.claims.release(point.hash)
 
-    def unpromising(self, child: Child) -> bool:
+    def should_prune(self, point: SweepPoint) -> bool:
         return False
 
-    def finished(self) -> int:
-        self.left = [p for p in self.left if p.hash in self.claims.mine or not self._needs_no_more(p)]
+    def count_finished(self) -> int:
+        self.left = [p for p in self.left if p.hash in self.claims.mine or not self._is_finished(p)]
         return self.total - len(self.left)
 
-    def beat(self) -> list[Point]:
-        lost = self.claims.beat()
+    def send_heartbeat(self) -> list[SweepPoint]:
+        lost = self.claims.send_heartbeat()
         return [point for point in self.left if point.hash in lost]
 
-    def _free(self, point: Point) -> bool:
-        """Nobody has claimed it, and nobody who knows nothing of claims trains it."""
-        return not self.claims.held(point.hash) and Folder(self.runs / point.folder_name).lock_holder_pid() is None
+    def _is_free(self, point: SweepPoint) -> bool:
+        """Whether nobody has claimed it and nobody trains it outside the sweep."""
+        locked = Folder(self.runs / point.folder_name).lock_holder_pid() is not None
+        return not locked and not self.claims.is_claimed(point.hash)
 
-    def _needs_no_more(self, point: Point) -> bool:
-        if Folder(self.runs / point.folder_name).status in FINISHED:
+    def _is_finished(self, point: SweepPoint) -> bool:
+        if Folder(self.runs / point.folder_name).status in ("done", "diverged"):
             return True
-        failed = failure(self.work, point.hash)
-        return failed is not None and failed != self._failed_before[point.hash]
-
-
-def failure(work: Path, name: str) -> dict[str, str] | None:
-    """Why a point failed, if it did."""
-    try:
-        found = json.loads((work / f"{name}.failed").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        found = None
-    return found if isinstance(found, dict) and "problem" in found else {"problem": "for a reason that cannot be read"}
+        failure = read_failure(self.work, point.hash)
+        return failure is not None and failure != self._failed_before[point.hash]

@@ -1,78 +1,75 @@
-"""A search: Optuna's TPE chooses the next settings by what the last ones gave; unpromising trials end early.
+"""A search: Optuna's TPE chooses the next settings from the results so far; unpromising trials are pruned.
 
 Trials are judged, and pruned, on training samples that are held out (Penn Treebank: on its validation text). The test
-set is not looked at. Each setting of the sweep's variants and grids has a search of its own, as in the comprehensive
-tuning of LEGW, section 5.3.
+set is not used. Each setting of the sweep's variants and grids has its own search, as in the comprehensive tuning of
+LEGW, section 5.3.
 
 The storage (a journal file in the sweep's folder, or a database that machines without a common folder share) decides
 who runs what. A trial whose worker died is marked as failed, which only one process can do; that one puts its settings
-back into the queue, and whoever takes them goes on from the run's last checkpoint.
+back into the queue, and whoever takes them resumes from the run's last checkpoint.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.libraries import import_library
 from bigbatch.run import Run
-from bigbatch.sweeps import rows
-from bigbatch.sweeps.asked import Point
-from bigbatch.sweeps.child import Child
-from bigbatch.sweeps.claims import BEAT_SECONDS, LEASE_SECONDS, Watch, dead_here, myself
-from bigbatch.sweeps.ranges import Search
-from bigbatch.sweeps.rows import MEASURES
-
-if TYPE_CHECKING:
-    from bigbatch.sweeps.sweep import Sweep
+from bigbatch.sweeps.claims import HEARTBEAT_SECONDS, LEASE_SECONDS, LeaseWatch, Owner
+from bigbatch.sweeps.config import SearchConfig, SearchRange, SweepPoint, as_assignments
+from bigbatch.sweeps.queue import write_failure
+from bigbatch.sweeps.results import HIGHER_IS_BETTER, metric_of, read_result
 
 JOURNAL = "search.journal"
 _TRIALS_BEFORE_PRUNING = 5
-_SHARE_BEFORE_PRUNING = 1 / 3  # of a training: long warm-ups look bad before they are good
-_LOOK_SECONDS = 0.5
-_WORST = {"test_accuracy": 0.0, "test_perplexity": 1e12}  # what a diverged trial is worth to the sampler
+_FRACTION_BEFORE_PRUNING = 1 / 3  # of a training: long warm-ups look bad before they are good
+_PRUNE_POLL_SECONDS = 0.5
+_WORST_VALUE = {"test_accuracy": 0.0, "test_perplexity": 1e12}  # what the sampler is told of a diverged trial
 
 
 @dataclass
-class _Trial:
-    point: Point
+class _RunningTrial:
+    point: SweepPoint
     study: Any
     trial: Any
-    looked: float = 0.0
+    last_poll: float = 0.0
+    tests_reported: int = 0
 
 
-class Trials:
-    """The queue of a search: the same questions that a fixed list of points answers."""
+class TrialQueue:
+    """The trials of a search, as a queue of runs."""
 
-    def __init__(self, sweep: Sweep, storage: str | None, data_dir: Path | None) -> None:
-        assert sweep.asked.search
-        self.search: Search = sweep.asked.search
-        self.folder = sweep.folder
-        self.work = sweep.folder / "work"
+    def __init__(
+        self, points: Sequence[SweepPoint], search: SearchConfig, sweep_folder: Path, storage: str | None = None
+    ) -> None:
+        self.search = search
+        self.folder = sweep_folder
+        self.work = sweep_folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
-        self.bases = [held_out(point, self.search, data_dir) for point in sweep.points()]
-        self._datasets = sorted({point.run.dataset.name for point in sweep.points()})
-        self.optuna = _optuna()
-        opened = self._storage(storage)
-        self.studies = [self._study(base, opened) for base in self.bases]
-        self.total = self.search.trials * len(self.bases)
-        self.mine: dict[str, _Trial] = {}  # by the run's hash
-        self._watch = Watch(LEASE_SECONDS)
-        self._beats = 0
-        self._beaten = time.monotonic()
+        self.bases = [evaluate_on_held_out(point, search) for point in points]
+        self._datasets = sorted({point.run.dataset.name for point in points})
+        self.optuna = _import_optuna()
+        self.states = self.optuna.trial.TrialState
+        opened = self._open_storage(storage)
+        self.studies = [self._create_study(base, opened) for base in self.bases]
+        self.total = search.trials * len(self.bases)
+        self.mine: dict[str, _RunningTrial] = {}  # by the run's hash
+        self._watch = LeaseWatch(LEASE_SECONDS)
+        self._heartbeats = 0
+        self._last_heartbeat = time.monotonic()
 
-    def _storage(self, url: str | None) -> Any:
+    def _open_storage(self, url: str | None) -> Any:
         if url is None and self.search.storage is None:
-            journal = self.optuna.storages.journal
-            backend = journal.JournalFileBackend(str(self.folder / JOURNAL))
+            backend = self.optuna.storages.journal.JournalFileBackend(str(self.folder / JOURNAL))
             return self.optuna.storages.JournalStorage(backend)
         if url is None:
             raise Problem(f"this search keeps its trials in {self.search.storage}: give it again as --storage")
@@ -80,216 +77,210 @@ class Trials:
             return self.optuna.storages.RDBStorage(url)
         except Exception as error:  # whatever the database's driver raises
             raise Problem(
-                f"--storage {without_password(url)} cannot be opened ({str(error).splitlines()[0]}): check the "
+                f"--storage {hide_password(url)} cannot be opened ({str(error).splitlines()[0]}): check the "
                 f"address, the database and its Python driver"
             ) from error
 
-    def _study(self, base: Point, storage: Any) -> Any:
-        steps = int(_SHARE_BEFORE_PRUNING * (base.run.epochs or 0))
+    def _create_study(self, base: SweepPoint, storage: Any) -> Any:
+        warmup = int(_FRACTION_BEFORE_PRUNING * (base.run.epochs or 0))
         return self.optuna.create_study(
             study_name=base.folder_name,
             storage=storage,
             load_if_exists=True,
-            direction="maximize" if MEASURES[rows.expected_measure(base)] else "minimize",
-            pruner=self.optuna.pruners.MedianPruner(_TRIALS_BEFORE_PRUNING, n_warmup_steps=steps),
+            direction="maximize" if HIGHER_IS_BETTER[metric_of(base)] else "minimize",
+            pruner=self.optuna.pruners.MedianPruner(_TRIALS_BEFORE_PRUNING, n_warmup_steps=warmup),
         )
 
-    # -- what a worker asks
+    # -- what a worker needs to know
 
-    def datasets(self) -> list[str]:
+    def dataset_names(self) -> list[str]:
         return self._datasets
 
-    def next(self) -> Point | None:
+    def claim_next(self) -> SweepPoint | None:
         for base, study in zip(self.bases, self.studies, strict=True):
-            self._take_over(study)
-            while self._open(study):
+            self._release_dead_trials(study)
+            while self._has_trials_left(study):
                 trial = study.ask()
                 is_new = "rank" not in trial.user_attrs
-                rank = self._rank(study, trial)
+                rank = self._trial_rank(study, trial)
                 if rank >= self.search.trials:  # another worker was faster
-                    study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
+                    study.tell(trial, state=self.states.FAIL)
                     break
-                point = self._point(base, study, trial, rank)
+                point = self._choose_settings(base, study, trial, rank)
                 if point is None:
                     continue
-                trained = Folder(self.folder / "runs" / point.folder_name).lock_holder_pid() is not None
-                if point.hash in self.mine or (trained and is_new):
-                    self._useless(study, trial, "the same settings are being tried at this moment")
+                is_trained = Folder(self.folder / "runs" / point.folder_name).lock_holder_pid() is not None
+                if point.hash in self.mine or (is_trained and is_new):
+                    self._discard(study, trial, "the same settings are being trained now")
                     continue
-                self.mine[point.hash] = _Trial(point, study, trial)
-                if not trained:
+                self.mine[point.hash] = _RunningTrial(point, study, trial)
+                if not is_trained:
                     return point
-                self.give_back(point)  # what trained it for a dead worker is at its last checkpoint: look again later
+                self.release(point)  # a process of a dead worker still writes its last checkpoint: try again later
                 break
         return None
 
-    def _point(self, base: Point, study: Any, trial: Any, rank: int) -> Point | None:
-        trial.set_user_attr("owner", myself())
-        # seeded by its place in the line, so that a search that was interrupted goes on as it would have gone
-        study.sampler = self.optuna.samplers.TPESampler(seed=base.seed * 1_000_003 + rank)
-        chosen = {found.field: _suggested(trial, found) for found in self.search.ranges}
-        try:
-            run = base.run.with_settings([f"{field}={json.dumps(value)}" for field, value in chosen.items()])
-        except Problem as problem:
-            self._useless(study, trial, str(problem))
-            return None
-        point = Point(base.variant, {**base.settings, **chosen}, base.seed, run)
-        trial.set_user_attr("run", point.folder_name)
-        return point
-
-    def _useless(self, study: Any, trial: Any, why: str) -> None:
-        with _others_may_have_ended(study, trial.number):
-            trial.set_user_attr("problem", why)
-            study.tell(trial, state=self.optuna.trial.TrialState.PRUNED)
-
-    def ended(self, point: Point, problem: str | None) -> None:
-        held = self.mine.pop(point.hash)
-        row = rows.of_point(point, self.folder / "runs")
-        problem = row.problem if row.status == "damaged" else problem
+    def finish(self, point: SweepPoint, problem: str | None) -> None:
+        running = self.mine.pop(point.hash)
+        result = read_result(point, self.folder / "runs")
+        problem = result.problem if result.status == "damaged" else problem
         if problem is not None:
-            atomic.write_text(self.work / f"{point.hash}.failed", json.dumps({"problem": problem}))
-            self._useless(held.study, held.trial, problem)
+            write_failure(self.work, point.hash, problem)
+            self._discard(running.study, running.trial, problem)
             return
-        with _others_may_have_ended(held.study, held.trial.number):
-            if row.status == "done":
-                held.study.tell(held.trial, row.metric)
-            elif row.status == "diverged":
-                held.study.tell(held.trial, _WORST[row.measure])
+        with _ignoring_finished_trial(running.study, running.trial.number):
+            if result.status == "done":
+                running.study.tell(running.trial, result.value)
+            elif result.status == "diverged":
+                running.study.tell(running.trial, _WORST_VALUE[result.metric])
             else:
                 atomic.write_text(self.work / f"{point.hash}.pruned", "{}")
-                held.study.tell(held.trial, state=self.optuna.trial.TrialState.PRUNED)
+                running.study.tell(running.trial, state=self.states.PRUNED)
 
-    def give_back(self, point: Point) -> None:
+    def release(self, point: SweepPoint) -> None:
         if point.hash in self.mine:
-            held = self.mine.pop(point.hash)
-            self._put_back(held.study, held.study.trials[held.trial.number])
+            running = self.mine.pop(point.hash)
+            self._put_back(running.study, running.study.trials[running.trial.number])
 
-    def unpromising(self, child: Child) -> bool:
-        """Report the tests at the ends of epochs since the last look; Optuna's median pruner decides."""
-        held = self.mine[child.point.hash]
-        if time.monotonic() - held.looked < _LOOK_SECONDS:
+    def should_prune(self, point: SweepPoint) -> bool:
+        """Report the tests at the ends of epochs since the last call; Optuna's median pruner decides."""
+        running = self.mine[point.hash]
+        if time.monotonic() - running.last_poll < _PRUNE_POLL_SECONDS:
             return False
-        held.looked = time.monotonic()
-        measure = rows.expected_measure(child.point)
-        tests = [row for row in child.folder.metrics() if measure in row]
-        for row in tests[child.tests_read :]:
-            held.trial.report(row[measure], round(row["epoch"]))
-        news, child.tests_read = len(tests) > child.tests_read, len(tests)
-        return news and held.trial.should_prune()
+        running.last_poll = time.monotonic()
+        metric = metric_of(point)
+        tests = [row for row in Folder(self.folder / "runs" / point.folder_name).metrics() if metric in row]
+        new = tests[running.tests_reported :]
+        for row in new:
+            running.trial.report(row[metric], round(row["epoch"]))
+        running.tests_reported = len(tests)
+        return bool(new and running.trial.should_prune())
 
-    def finished(self) -> int:
-        return self.total - sum(self.left())
+    def count_finished(self) -> int:
+        return self.total - sum(self.count_left())
 
-    def left(self) -> list[int]:
-        """How many trials are to be trained yet, for each setting."""
-        states = (self.optuna.trial.TrialState.COMPLETE, self.optuna.trial.TrialState.PRUNED)
-        return [max(0, self.search.trials - len(study.get_trials(False, states))) for study in self.studies]
+    def count_left(self) -> list[int]:
+        """Return how many trials are still to be trained, for each setting."""
+        ended = (self.states.COMPLETE, self.states.PRUNED)
+        return [max(0, self.search.trials - len(study.get_trials(False, ended))) for study in self.studies]
 
-    def beat(self) -> list[Point]:
-        if time.monotonic() - self._beaten < BEAT_SECONDS:
+    def send_heartbeat(self) -> list[SweepPoint]:
+        if time.monotonic() - self._last_heartbeat < HEARTBEAT_SECONDS:
             return []
-        self._beaten = time.monotonic()
-        self._beats += 1
+        self._last_heartbeat = time.monotonic()
+        self._heartbeats += 1
         lost = []
-        for held in self.mine.values():
-            with _others_may_have_ended(held.study, held.trial.number) as ended:
-                held.trial.set_user_attr("beat", self._beats)
-            lost += [held.point] if ended else []
+        for running in self.mine.values():
+            with _ignoring_finished_trial(running.study, running.trial.number) as finished:
+                running.trial.set_user_attr("beat", self._heartbeats)
+            lost += [running.point] if finished else []
         for point in lost:
             del self.mine[point.hash]
         return lost
 
-    # -- who runs what
+    # -- trials
 
-    def _open(self, study: Any) -> bool:
-        states = self.optuna.trial.TrialState
-        begun = [trial for trial in study.get_trials(False) if trial.state != states.FAIL]
-        return len(begun) < self.search.trials or any(trial.state == states.WAITING for trial in begun)
+    def _choose_settings(self, base: SweepPoint, study: Any, trial: Any, rank: int) -> SweepPoint | None:
+        trial.set_user_attr("owner", asdict(Owner.current()))
+        # seeded by the trial's rank, so that an interrupted search chooses what it would have chosen
+        study.sampler = self.optuna.samplers.TPESampler(seed=base.seed * 1_000_003 + rank)
+        chosen = {scope.field: _suggest(trial, scope) for scope in self.search.ranges}
+        try:
+            point = base.with_run(base.run.with_settings(as_assignments(chosen)), **chosen)
+        except Problem as problem:
+            self._discard(study, trial, str(problem))
+            return None
+        trial.set_user_attr("run", point.folder_name)
+        return point
 
-    def _rank(self, study: Any, trial: Any) -> int:
-        """Its place among the trials that count; one that is tried again keeps its old place."""
-        states = self.optuna.trial.TrialState
+    def _discard(self, study: Any, trial: Any, reason: str) -> None:
+        with _ignoring_finished_trial(study, trial.number):
+            trial.set_user_attr("problem", reason)
+            study.tell(trial, state=self.states.PRUNED)
+
+    def _has_trials_left(self, study: Any) -> bool:
+        begun = [trial for trial in study.get_trials(False) if trial.state != self.states.FAIL]
+        return len(begun) < self.search.trials or any(trial.state == self.states.WAITING for trial in begun)
+
+    def _trial_rank(self, study: Any, trial: Any) -> int:
+        """Return its place among the trials that count; a trial that is resumed keeps its place."""
         if "rank" in trial.user_attrs:
-            return trial.user_attrs["rank"]
-        counted = [other for other in study.get_trials(False) if other.state != states.FAIL]
-        rank = sum(other.number < trial.number for other in counted)
+            return int(trial.user_attrs["rank"])
+        counted = [other for other in study.get_trials(False) if other.state != self.states.FAIL]
+        rank = sum(bool(other.number < trial.number) for other in counted)
         trial.set_user_attr("rank", rank)
         return rank
 
-    def _take_over(self, study: Any) -> None:
-        for trial in study.get_trials(False, (self.optuna.trial.TrialState.RUNNING,)):
-            if any(held.study is study and held.trial.number == trial.number for held in self.mine.values()):
-                continue
-            dead = dead_here(trial.user_attrs.get("owner", {}))
-            beat = trial.user_attrs.get("beat", 0)
-            if self._watch.expired(f"{study.study_name} {trial.number}", beat) if dead is None else dead:
+    def _release_dead_trials(self, study: Any) -> None:
+        mine = {running.trial.number for running in self.mine.values() if running.study is study}
+        for trial in study.get_trials(False, (self.states.RUNNING,)):
+            owner, heartbeat = Owner.from_fields(trial.user_attrs.get("owner")), trial.user_attrs.get("beat", 0)
+            name = f"{study.study_name} {trial.number}"
+            if trial.number not in mine and self._watch.is_abandoned(name, owner, heartbeat):
                 self._put_back(study, trial)
 
     def _put_back(self, study: Any, trial: Any) -> None:
-        with _others_may_have_ended(study, trial.number) as ended:
-            study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
-        if ended:
-            return  # somebody else did, and puts it back
+        with _ignoring_finished_trial(study, trial.number) as finished:
+            study.tell(trial.number, state=self.states.FAIL)
+        if finished:
+            return  # another worker did it, and puts it back
         if len(trial.params) == len(self.search.ranges):
             study.enqueue_trial(trial.params, user_attrs={"rank": trial.user_attrs.get("rank", trial.number)})
 
 
 @contextmanager
-def _others_may_have_ended(study: Any, number: int) -> Iterator[list[int]]:
-    """Within it a trial may turn out to be final already: then what is yielded holds its number.
+def _ignoring_finished_trial(study: Any, number: int) -> Iterator[list[int]]:
+    """Ignore the error of changing a trial that another worker has finished: then the yielded list holds its number.
 
-    Optuna raises several kinds of errors there, which mean other things elsewhere: so the state is looked at.
+    Optuna raises several kinds of errors for it, which mean other things elsewhere: so the state is checked.
     """
-    ended: list[int] = []
+    finished: list[int] = []
     try:
-        yield ended
+        yield finished
     except (ValueError, RuntimeError):
         if not study.get_trials(False)[number].state.is_finished():
             raise
-        ended.append(number)
+        finished.append(number)
 
 
-def _suggested(trial: Any, found: Any) -> Any:
-    if found.choices:
-        # Optuna's categories are plain values; anything else goes as JSON
-        return json.loads(trial.suggest_categorical(found.field, [json.dumps(choice) for choice in found.choices]))
-    if found.whole:
-        return trial.suggest_int(found.field, int(found.low), int(found.high), log=found.log)
-    return trial.suggest_float(found.field, found.low, found.high, log=found.log)
+def _suggest(trial: Any, scope: SearchRange) -> Any:
+    if scope.choices:
+        # Optuna's categories are plain values; anything else is stored as JSON
+        return json.loads(trial.suggest_categorical(scope.field, [json.dumps(choice) for choice in scope.choices]))
+    low, high = scope.extremes
+    suggest = trial.suggest_int if scope.whole else trial.suggest_float
+    return suggest(scope.field, low, high, log=scope.log)
 
 
-def held_out(point: Point, search: Search, data_dir: Path | None) -> Point:
-    """The same point, judged on training samples that are held out, or on a text's own validation part."""
+def evaluate_on_held_out(point: SweepPoint, search: SearchConfig) -> SweepPoint:
+    """Return the point tested on held-out training samples, or on the validation part of a text."""
     dataset = point.run.dataset.model_dump(mode="json")
     if "evaluate" in dataset:
         dataset |= {"evaluate": "valid"}
     elif dataset["name"] != "held_out":
         dataset = {"name": "held_out", "of": dataset, "fraction": search.held_out, "seed": 0}
-    fields = point.run.model_dump(mode="json") | {"dataset": dataset}
-    return Point(point.variant, point.settings, point.seed, Run(**fields))
+    return point.with_run(Run(**(point.run.model_dump(mode="json") | {"dataset": dataset})))
 
 
-def to_check(points: list[Point], search: Search, data_dir: Path | None) -> Iterator[Point]:
-    """What a search could ask for at the worst: each range's ends, at every setting."""
+def extreme_points(points: Sequence[SweepPoint], search: SearchConfig) -> Iterator[SweepPoint]:
+    """Yield the runs at the ends of each range, for every setting: if these can be trained, all trials can."""
     for point in points:
-        for found in search.ranges:
-            for end in found.ends:
-                judged = held_out(point, search, data_dir)
-                run = judged.run.with_settings([f"{found.field}={json.dumps(end)}"])
-                yield Point(point.variant, {**point.settings, found.field: end}, point.seed, run)
+        held_out = evaluate_on_held_out(point, search)
+        for scope in search.ranges:
+            for end in scope.extremes:
+                run = held_out.run.with_settings(as_assignments({scope.field: end}))
+                yield point.with_run(run, **{scope.field: end})
 
 
-def without_password(url: str | None) -> str | None:
-    if url is None:
-        return None
+def hide_password(url: str) -> str:
     sqlalchemy = import_library("sqlalchemy", "--storage")
     try:
-        return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
+        return str(sqlalchemy.engine.make_url(url).render_as_string(hide_password=True))
     except Exception as error:
-        raise Problem("--storage is no address of a database: write postgresql://user@host/name") from error
+        raise Problem("--storage is not the address of a database: write postgresql://user@host/name") from error
 
 
-def _optuna() -> Any:
+def _import_optuna() -> Any:
     optuna = import_library("optuna", "--search")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

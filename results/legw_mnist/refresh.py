@@ -14,8 +14,7 @@ from typing import Any
 from bigbatch.artifacts import atomic
 from bigbatch.output.figures import Chart
 from bigbatch.recipes import legw_mnist
-from bigbatch.sweeps import Answers, Group, Sweep, shown, shown_group
-from bigbatch.sweeps.rows import Row
+from bigbatch.sweeps import RunResult, SeedGroup, Sweep, SweepResults, format_metric
 
 HERE = Path(__file__).parent
 PAPER = legw_mnist.PAPER[0]
@@ -54,7 +53,7 @@ LARS and Adam were not tuned at 128: tuned there on held-out samples, they may d
 
 def main(folder: Path) -> None:
     sweep = Sweep.open(folder)
-    rows, answers = sweep.rows(), sweep.write()
+    rows, answers = sweep.run_results(), sweep.write_results()
     shutil.copyfile(sweep.folder / "table.csv", HERE / "table.csv")
     about = {row.folder.name: _about(row) for row in rows if row.summary}
     atomic.write_text(HERE / "summaries.json", json.dumps(about, indent=1) + "\n")
@@ -63,7 +62,7 @@ def main(folder: Path) -> None:
     print(HERE / "README.md")
 
 
-def _about(row: Row) -> dict[str, Any]:
+def _about(row: RunResult) -> dict[str, Any]:
     """What a run came to, and with which code on which machine."""
     described = json.loads((row.folder / "run.json").read_text(encoding="utf-8"))
     return {
@@ -79,7 +78,7 @@ def _about(row: Row) -> dict[str, Any]:
     }
 
 
-def _draw(answers: Answers) -> Chart:
+def _draw(answers: SweepResults) -> Chart:
     chart = Chart(
         title="LSTM on MNIST, 25 epochs: test accuracy against the batch",
         x="global batch",
@@ -105,19 +104,19 @@ def _draw(answers: Answers) -> Chart:
     for group in answers.groups:
         if group.mean is not None and group.label not in in_curves:
             below = "" if group.mean >= _LOWEST_SHOWN else " (below)"
-            label = f"{_without_batch(group)}: {shown_group(group, answers.measure)}{below}"
+            label = f"{_without_batch(group)}: {group.describe(answers.metric)}{below}"
             chart.points(label, [group.global_batch], [100 * group.mean])
-    chart.horizontal(100 * PAPER.value, f"paper {shown(PAPER.value, PAPER.measure)}")
+    chart.horizontal(100 * PAPER.value, f"paper {format_metric(PAPER.value, PAPER.measure)}")
     chart.axes.set_ylim(100 * _LOWEST_SHOWN, 99.5)
     chart.axes.set_xlim(BASELINE_BATCH / 1.3, LARGEST_BATCH * 1.3)
     return chart
 
 
-def _without_batch(group: Group) -> str:
+def _without_batch(group: SeedGroup) -> str:
     return group.variant.removesuffix(f" {group.global_batch}")
 
 
-def _readme(sweep: Sweep, rows: list[Row], answers: Answers, about: dict[str, Any]) -> str:
+def _readme(sweep: Sweep, rows: list[RunResult], answers: SweepResults, about: dict[str, Any]) -> str:
     done = [group for group in answers.groups if group.n or group.diverged]
     missing = [f"{row.variant} (seed {row.seed})" for row in rows if row.status not in ("done", "diverged")]
     lines = [
@@ -128,9 +127,9 @@ def _readme(sweep: Sweep, rows: list[Row], answers: Answers, about: dict[str, An
         ends = (
             "none (n=1)"
             if group.low is None
-            else f"{shown(group.low, answers.measure)} to {shown(group.high, answers.measure)}"
+            else f"{format_metric(group.low, answers.metric)} to {format_metric(group.high, answers.metric)}"
         )
-        mean = shown(group.mean, answers.measure) if group.n else "-"
+        mean = format_metric(group.mean, answers.metric) if group.n else "-"
         lines.append(
             f"| {_without_batch(group)} | {group.global_batch} | {mean} | {ends} | {group.n} | {group.diverged} |"
         )
@@ -139,7 +138,7 @@ def _readme(sweep: Sweep, rows: list[Row], answers: Answers, about: dict[str, An
             "# LEGW's LSTM on MNIST, from batch 128 to 8192",
             "",
             f"Claim to check (You et al. 2018, section 5.1.1): no loss from 128 to 8192 with nothing retuned; paper "
-            f"{shown(PAPER.value, PAPER.measure)}. This file is written by `refresh.py`.",
+            f"{format_metric(PAPER.value, PAPER.measure)}. This file is written by `refresh.py`.",
             "",
             "![test accuracy against the batch](accuracy_against_batch.png)",
             "",
@@ -159,11 +158,11 @@ def _readme(sweep: Sweep, rows: list[Row], answers: Answers, about: dict[str, An
             "",
             "## How it was made",
             "",
-            f"Scale: the paper's (60,000 images, 25 epochs, the same LSTM); seeds asked for: {sweep.asked.seeds}.",
+            f"Scale: the paper's (60,000 images, 25 epochs, the same LSTM); seeds asked for: {sweep.config.seeds}.",
             *_made(about),
             "",
             "```",
-            COMMAND.format(seeds=sweep.asked.seeds),
+            COMMAND.format(seeds=sweep.config.seeds),
             "```",
             "",
             "`table.csv` has a line a run, `summaries.json` each run's summary with its code, packages and machine,",
@@ -173,18 +172,18 @@ def _readme(sweep: Sweep, rows: list[Row], answers: Answers, about: dict[str, An
     )
 
 
-def _verdicts(answers: Answers) -> list[str]:
+def _verdicts(answers: SweepResults) -> list[str]:
     """Plain differences; a verdict only where there are intervals."""
     found = {group.variant: group for group in answers.groups if group.mean is not None}
     baseline = found.get(f"LEGW {BASELINE_BATCH}")
     if baseline is None:
         return ["The baseline at 128 is not done."]
-    lines = [f"- Baseline, batch 128: {shown_group(baseline, answers.measure)}."]
+    lines = [f"- Baseline, batch 128: {baseline.describe(answers.metric)}."]
     for group in found.values():
         if group is not baseline:
             difference = 100 * ((group.mean or 0.0) - (baseline.mean or 0.0))
             lines.append(
-                f"- {_without_batch(group)} at {group.global_batch}: {shown_group(group, answers.measure)}, "
+                f"- {_without_batch(group)} at {group.global_batch}: {group.describe(answers.metric)}, "
                 f"{difference:+.2f} points against the baseline."
             )
     lines += [f"- {curve.label}: {curve.note}." for curve in answers.curves]

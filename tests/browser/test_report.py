@@ -27,10 +27,10 @@ from bigbatch.sweeps import Sweep
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    sweep = Sweep.ask(
+    sweep = Sweep.create(
         small_run(), tmp_path_factory.mktemp("sweep") / "s", grids={"global_batch": [64, 128, 256]}, seeds=2
     )
-    for point in sweep.points():
+    for point in sweep.points:
         accuracy = 0.96 - 0.1 * (point.global_batch == 256) + 0.01 * point.seed
         folder = make(sweep.folder / "runs" / point.folder_name, point.run, [0.5, accuracy])
         with (folder / "metrics.jsonl").open("a") as file:
@@ -69,7 +69,7 @@ def test_the_report_of_a_sweep_shows_its_figures_and_gives_their_data(page, swee
     # answers: against the batch. Curves: three losses, two accuracies, learning rate, batch. Probes: one.
     open_and_check(page, path, count=9)
     rows = downloaded(page, "test-accuracy-against-the-batch.csv")
-    groups = sweep.answers().curves[0].groups
+    groups = sweep.analyze().curves[0].groups
     assert [float(row["test accuracy (%)"]) for row in rows] == pytest.approx([100 * group.mean for group in groups])
     assert [float(row["low"]) for row in rows] == pytest.approx([100 * group.low for group in groups])
     rows = downloaded(page, "probe-value.csv")

@@ -14,9 +14,8 @@ from bigbatch.recipes import load_run
 from bigbatch.report import compare, folders, report
 from bigbatch.report.charts import thinned
 from bigbatch.report.records import differing, flat, read
-from bigbatch.sweeps import Sweep, ranges
-from bigbatch.sweeps.ranges import Search
-from bigbatch.sweeps.search import held_out
+from bigbatch.sweeps import SearchConfig, Sweep, parse_ranges
+from bigbatch.sweeps.search import evaluate_on_held_out
 
 
 def numbers(rows, *columns):
@@ -189,9 +188,9 @@ def test_a_recipe_of_a_paper_stands_beside_the_papers_number(tmp_path):
 
 
 def test_a_sweep_is_answered_with_its_critical_batch_and_its_edges(tmp_path):
-    sweep = Sweep.ask(small_run(), tmp_path / "sweep", grids={"global_batch": [64, 128, 256]}, seeds=3)
+    sweep = Sweep.create(small_run(), tmp_path / "sweep", grids={"global_batch": [64, 128, 256]}, seeds=3)
     accuracies = {64: (0.95, 0.96, 0.97), 128: (0.94, 0.95, 0.96), 256: (0.70, 0.71, 0.72)}
-    for point in sweep.points()[:-1]:  # one is missing
+    for point in sweep.points[:-1]:  # one is missing
         made = make(sweep.folder / "runs" / point.folder_name, point.run, [accuracies[point.global_batch][point.seed]])
     (made / "summary.json").write_text("{")  # and one is damaged
     text = text_of(report([sweep.folder], tmp_path / "damaged.html"))
@@ -216,9 +215,9 @@ def test_a_sweep_is_answered_with_its_critical_batch_and_its_edges(tmp_path):
 
 
 def test_the_trials_of_a_search_are_reported_and_mirrored_though_one_is_damaged(tmp_path):
-    asked = Search(ranges=ranges.parsed(["optimizer.lr=0.01..1:log"]), trials=3)
-    sweep = Sweep.ask(small_run(), tmp_path / "sweep", search=asked)
-    (base,) = (held_out(point, asked, None) for point in sweep.points())
+    asked = SearchConfig(ranges=parse_ranges(["optimizer.lr=0.01..1:log"]), trials=3)
+    sweep = Sweep.create(small_run(), tmp_path / "sweep", search=asked)
+    (base,) = (evaluate_on_held_out(point, asked) for point in sweep.points)
     tried = [base.run.with_settings([f"optimizer.lr={lr}"]) for lr in (0.1, 0.2, 0.3)]
     trials = [make(sweep.folder / "runs" / run.folder_name, run, [0.9]) for run in tried]
     assert folders([sweep.folder]) == sorted(trials)
@@ -236,15 +235,15 @@ def test_the_trials_of_a_search_are_reported_and_mirrored_though_one_is_damaged(
     assert " held-out accuracy " in text_of(page)
     assert "Test accuracy" not in page.read_text()
     # and in the sweep's own table it is a row, too
-    answers = sweep.write()
-    assert answers.measured_as == "held-out accuracy"
+    answers = sweep.write_results()
+    assert answers.metric_label == "held-out accuracy"
     rows = list(csv.DictReader(io.StringIO((sweep.folder / "table.csv").read_text())))
     assert [(row["status"], row["global_batch"]) for row in rows] == [("done", "256")] * 2 + [("damaged", "")]
     assert "run.json is not readable JSON" in rows[-1]["problem"]
 
 
 def test_a_sweep_that_has_not_begun_has_a_page(tmp_path):
-    sweep = Sweep.ask(small_run(), tmp_path / "sweep", grids={"global_batch": [64, 128]})
+    sweep = Sweep.create(small_run(), tmp_path / "sweep", grids={"global_batch": [64, 128]})
     assert "no runs yet" in text_of(report([sweep.folder], tmp_path / "report.html"))
 
 

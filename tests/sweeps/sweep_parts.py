@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import time
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ import torch
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.run import Run
-from bigbatch.sweeps import Point, Row, worker
-from bigbatch.sweeps.forks import Forks
+from bigbatch.sweeps import RunResult, SweepPoint
 
 TIMES = ("seconds", "samples_per_second")
 
@@ -145,14 +145,14 @@ def table(text: str) -> list[dict[str, str]]:
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
 
 
-def trained_alone(points: list[Point], folder: Path) -> list[Row]:
+def trained_alone(points: list[SweepPoint], folder: Path) -> list[RunResult]:
     """What ordinary trainings, one after another in this process, make of the points."""
-    from bigbatch.sweeps import rows
+    from bigbatch.sweeps.results import read_result
     from bigbatch.training.loop import train
 
     for point in points:
         train(point.run, runs_dir=folder / "runs")
-    return [rows.of_point(point, folder / "runs") for point in points]
+    return [read_result(point, folder / "runs") for point in points]
 
 
 def in_a_process(work: Any, *arguments: Any) -> int:
@@ -160,7 +160,7 @@ def in_a_process(work: Any, *arguments: Any) -> int:
     pid = os.fork()
     if pid:
         return pid
-    worker.Forks = Forks  # what the tests share belongs to the process that made it
+    forkserver._forkserver.__init__()  # the parent's server belongs to the parent
     code = 1
     try:
         work(*arguments)

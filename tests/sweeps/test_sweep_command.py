@@ -9,8 +9,8 @@ from small import bigbatch, write_run
 from sweep_parts import table, tiny_run
 
 from bigbatch.cli import main
-from bigbatch.sweeps import Sweep
-from bigbatch.sweeps.launcher import submit
+from bigbatch.sweeps import Sweep, WorkerOptions
+from bigbatch.sweeps.cluster import submit
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +34,9 @@ def said(capsys, *arguments):
         (["--grid", "optimizer.lr=0.1,fast"], "optimizer.lr=fast: optimizer 'sgd': lr should be a valid number"),
         (["--grid", "global_batch=8,...,800"], "global_batch 128 is larger than the 72 training samples"),
         (["--variants", "nothing.json"], "--variants nothing.json cannot be read"),
-        (["--seeds", "0"], "--seeds 0 makes no sense"),
-        (["--jobs", "0", "--plan"], "--jobs 0 makes no sense"),
         (["--storage", "sqlite://"], "--storage is where --search keeps its trials"),
         (["--search", "optimizer.lr=0.1..1", "--seeds", "3"], "a search trains every trial once"),
-        (["--search", "optimizer.lr=0.1..1", "--held-out", "2"], "--held-out 2 cannot be held out"),
-        (["--search", "optimizer.lr=1..1"], "is no range"),
+        (["--search", "optimizer.lr=1..1"], "does not go from a number to a larger one"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, capsys, recipe, arguments, sentence):
@@ -48,6 +45,22 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, c
     assert code == 2
     assert sentence in error
     assert len(error.strip().splitlines()) == 1
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--seeds", "0"], 'Invalid value "0" for --seeds. Must be >= 1'),
+        (["--jobs", "0", "--plan"], 'Invalid value "0" for --jobs. Must be >= 1'),
+        (["--search", "optimizer.lr=0.1..1", "--trials", "0"], 'Invalid value "0" for --trials. Must be >= 1'),
+        (["--search", "optimizer.lr=0.1..1", "--held-out", "2"], 'Invalid value "2.0" for --held-out. Must be < 1'),
+    ],
+)
+def test_numbers_out_of_range_are_refused(tmp_path, monkeypatch, capsys, recipe, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = said(capsys, "sweep", recipe, *arguments)
+    assert (code, sentence in error) == (2, True)
     assert not any(tmp_path.iterdir())
 
 
@@ -60,7 +73,7 @@ def test_a_sweep_is_planned_run_grown_and_shown(tmp_path, monkeypatch, capsys, r
 
     done = bigbatch("sweep", recipe, "--grid", "global_batch=6,12,24", "--jobs", 2)
     assert "no interval at the baseline batch 6 (n=1)" in done.stdout
-    assert done.stderr.count("begins: ") == done.stderr.count("ends: ") == 3
+    assert done.stderr.count("starts: ") == done.stderr.count("ends: ") == 3
     assert len(table((tmp_path / "sweeps" / "tiny" / "table.csv").read_text())) == 3
     asked = json.loads((tmp_path / "sweeps" / "tiny" / "sweep.json").read_text())
     assert asked["command"][:2] == ["bigbatch", "sweep"]
@@ -70,7 +83,7 @@ def test_a_sweep_is_planned_run_grown_and_shown(tmp_path, monkeypatch, capsys, r
     code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--table")
     assert code == 0
     assert text.count(" % (n=1) ") == 3
-    first, second, _ = Sweep.open("sweeps/tiny").rows()
+    first, second, _ = Sweep.open("sweeps/tiny").run_results()
     (first.folder / "summary.json").unlink()
     (second.folder / "summary.json").write_text('{"test_accuracy": "high"}')
     code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--table")
@@ -80,19 +93,18 @@ def test_a_sweep_is_planned_run_grown_and_shown(tmp_path, monkeypatch, capsys, r
     assert "has no summary.json" in damaged[0]["problem"]
     assert "has no test_accuracy: restore it from a copy, or remove the run's folder" in damaged[1]["problem"]
     code, _, error = said(capsys, "sweep", "sweeps/tiny", "--grid", "global_batch=6")
-    assert (code, "is a sweep that knows its runs" in error) == (2, True)
+    assert (code, "is a sweep with its own settings" in error) == (2, True)
     (tmp_path / "empty").mkdir()
     code, _, error = said(capsys, "sweep", "empty")
-    assert (code, "is no sweep, as it has no sweep.json" in error) == (2, True)
+    assert (code, "is not a sweep, it has no sweep.json" in error) == (2, True)
 
 
-def test_submitted_workers_divide_a_sweep(tmp_path, capsys):
+def test_submitted_workers_divide_a_sweep(tmp_path):
     """With submitit's local executor, which starts jobs as SLURM would, in processes of their own."""
-    sweep = Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (6, 12, 24)})
-    jobs = submit(sweep, "local", 1, ["timeout_min=5"])
+    sweep = Sweep.create(tiny_run(), tmp_path, grids={"global_batch": (6, 12, 24)})
+    jobs = submit(sweep, "local", WorkerOptions(), ["timeout_min=5"])
     assert [job.result() for job in jobs] == ["done"]
-    assert [row.status for row in sweep.rows()] == ["done"] * 3
-    assert "1 workers submitted" in capsys.readouterr().out
+    assert [row.status for row in sweep.run_results()] == ["done"] * 3
     assert len(table((tmp_path / "table.csv").read_text())) == 3
 
 
@@ -102,4 +114,4 @@ def test_no_cluster_here(tmp_path, capsys, recipe, monkeypatch):
     code, _, error = said(capsys, "sweep", recipe, "--launcher", "slurm")
     assert (code, "finds no cluster here" in error) == (2, True)
     code, _, error = said(capsys, "sweep", recipe, "--launcher", "local", "--slurm", "gpu")
-    assert (code, "write NAME=VALUE" in error) == (2, True)
+    assert (code, "write FIELD=VALUE" in error) == (2, True)

@@ -9,8 +9,8 @@ from sweep_parts import tiny_run
 
 from bigbatch import parts, schedules
 from bigbatch.errors import Problem
-from bigbatch.sweeps import Sweep, grid, ranges
-from bigbatch.sweeps.asked import read_variants
+from bigbatch.sweeps import Sweep, SweepConfig, parse_ranges
+from bigbatch.sweeps.config import parse_grids, read_variants
 
 
 @pytest.mark.parametrize(
@@ -33,21 +33,21 @@ from bigbatch.sweeps.asked import read_variants
     ],
 )
 def test_values_of_a_grid(text, values):
-    assert grid.parsed([text]) == {"b": tuple(values)}
+    assert parse_grids([text]) == {"b": tuple(values)}
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("global_batch", "'global_batch' is no grid: write FIELD=VALUE"),
-        ("=1,2", "is no grid"),
+        ("global_batch", "'global_batch' is not a setting: write FIELD=VALUE"),
+        ("=1,2", "is not a setting"),
         ("b=", "has no values"),
         ("b=1,,2", "has an empty value"),
         ("b=1,2,2", "has 2 twice"),
         ("b=...,5", "'...' stands between values and the last one"),
         ("b=1,2,...", "'...' stands between values and the last one"),
         ("b=1,2,...,8,16", "'...' stands between values and the last one"),
-        ("b=a,...,c", "'...' continues numbers, and 'a' is none"),
+        ("b=a,...,c", "'...' continues numbers, and 'a' is not a number"),
         ("b=1,2,...,0", "does not lead from 2 to 0"),
         ("b=4,4,...,8", "does not lead from 4 to 8"),
         ("b=1,2,5,...,9", "does not lead from 5 to 9"),
@@ -57,23 +57,22 @@ def test_values_of_a_grid(text, values):
 )
 def test_no_grid(text, sentence):
     with pytest.raises(Problem, match=sentence.replace("(", r"\(").replace(".", r"\.")):
-        grid.parsed([text])
+        parse_grids([text])
 
 
 def test_a_field_has_one_grid():
     with pytest.raises(Problem, match="given twice"):
-        grid.parsed(["b=1", "b=2"])
+        parse_grids(["b=1", "b=2"])
 
 
-def test_grids_and_variants_multiply_and_one_seed_of_all_comes_first(tmp_path):
-    sweep = Sweep.draft(
+def test_grids_and_variants_multiply_and_one_seed_of_all_comes_first():
+    config = SweepConfig.build(
         tiny_run(seed=4),
-        tmp_path,
         grids={"global_batch": (4, 8), "optimizer.lr": (0.1, 0.2, 0.3)},
         variants={"plain": {}, "heavy": {"optimizer": {"name": "momentum", "momentum": 0.8}, "epochs": 3}},
         seeds=2,
     )
-    points = sweep.points()
+    points = config.points()
     assert len(points) == 2 * 2 * 3 * 2
     assert [point.seed for point in points] == [4] * 12 + [5] * 12
     assert [point.label for point in points[:4]] == [
@@ -92,7 +91,12 @@ def test_grids_and_variants_multiply_and_one_seed_of_all_comes_first(tmp_path):
     assert points[6].run.seed == 4
     assert points[18].run.seed == 5
     # equal but for seed and batch: one curve
-    assert points[0].all_else == points[3].all_else == points[12].all_else != points[1].all_else
+    assert (
+        points[0].hash_without_batch
+        == points[3].hash_without_batch
+        == points[12].hash_without_batch
+        != points[1].hash_without_batch
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,24 +120,24 @@ def test_grids_and_variants_multiply_and_one_seed_of_all_comes_first(tmp_path):
 )
 def test_a_wrong_question_is_refused_before_anything_is_written(tmp_path, question, sentence):
     with pytest.raises(Problem, match=sentence):
-        Sweep.ask(tiny_run(), tmp_path / "sweep", **question)
+        Sweep.create(tiny_run(), tmp_path / "sweep", **question)
     assert not (tmp_path / "sweep").exists()
 
 
 def test_a_question_may_grow_and_not_shrink(tmp_path):
-    Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (4, 8)})
-    grown = Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (4, 6, 8)}, seeds=2)
-    assert len(Sweep.open(tmp_path).points()) == len(grown.points()) == 6
-    with pytest.raises(Problem, match=r"4 runs that are not asked for now \(global_batch=6, seed 0\)"):
-        Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (4, 8)})
-    assert len(Sweep.open(tmp_path).points()) == 6
+    Sweep.create(tiny_run(), tmp_path, grids={"global_batch": (4, 8)})
+    grown = Sweep.create(tiny_run(), tmp_path, grids={"global_batch": (4, 6, 8)}, seeds=2)
+    assert len(Sweep.open(tmp_path).points) == len(grown.points) == 6
+    with pytest.raises(Problem, match=r"4 runs that are missing now \(global_batch=6, seed 0\)"):
+        Sweep.create(tiny_run(), tmp_path, grids={"global_batch": (4, 8)})
+    assert len(Sweep.open(tmp_path).points) == 6
 
 
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(Problem, match="holds something else than a sweep"):
-        Sweep.ask(tiny_run(), tmp_path)
-    with pytest.raises(Problem, match=r"is no sweep, as it has no sweep\.json"):
+    with pytest.raises(Problem, match="holds something other than a sweep"):
+        Sweep.create(tiny_run(), tmp_path)
+    with pytest.raises(Problem, match=r"is not a sweep, it has no sweep\.json"):
         Sweep.open(tmp_path)
 
 
@@ -141,16 +145,16 @@ def test_variants_come_from_a_file(tmp_path):
     path = tmp_path / "variants.json"
     path.write_text('{"a": {"epochs": 3}, "b": {}}')
     assert read_variants(path) == {"a": {"epochs": 3}, "b": {}}
-    for text, sentence in [("[1]", "another form"), ("{}", "has no variants"), ("{", "cannot be read")]:
+    for text, sentence in [("[1]", "does not have the form"), ("{}", "has no variants"), ("{", "cannot be read")]:
         path.write_text(text)
         with pytest.raises(Problem, match=sentence):
             read_variants(path)
 
 
-def test_the_committed_mnist_sweep_asks_what_it_says(tmp_path):
+def test_the_committed_mnist_sweep_asks_what_it_says():
     variants = read_variants(Path(__file__).parents[2] / "results" / "legw_mnist" / "variants.json")
-    sweep = Sweep.draft(parts.find("recipes", "legw_mnist").run(), tmp_path, variants=variants)
-    points = {point.variant: point for point in sweep.points()}
+    config = SweepConfig.build(parts.find("recipes", "legw_mnist").run(), variants=variants)
+    points = {point.variant: point for point in config.points()}
 
     def peak(name):
         return max(point.lr for point in schedules.curve(points[name].run, 25.0, 1000))
@@ -161,32 +165,32 @@ def test_the_committed_mnist_sweep_asks_what_it_says(tmp_path):
     assert peak("same rate 8192") == pytest.approx(0.1)
     assert peak("linear scaling 8192") == pytest.approx(6.4)
     assert peak("Adam 8192") == pytest.approx(0.001)
-    legw = {point.all_else for name, point in points.items() if name.removeprefix("LEGW ").isdigit()}
+    legw = {point.hash_without_batch for name, point in points.items() if name.removeprefix("LEGW ").isdigit()}
     assert len(legw) == 1
-    assert len({point.all_else for point in points.values()}) == 8
+    assert len({point.hash_without_batch for point in points.values()}) == 8
 
 
 def test_ranges_of_a_search():
-    lr, units, name = ranges.parsed(["optimizer.lr=0.01..1:log", "model.hidden=16..64", "optimizer=lars,adam"])
+    lr, units, name = parse_ranges(["optimizer.lr=0.01..1:log", "model.hidden=16..64", "optimizer=lars,adam"])
     assert (lr.low, lr.high, lr.log, lr.whole) == (0.01, 1, True, False)
     assert (units.low, units.high, units.log, units.whole) == (16, 64, False, True)
     assert name.choices == ("lars", "adam")
     # 5 % of two decades is a tenth of a decade: 0.01 · 10^0.1 = 0.0126
-    assert [lr.edge(value) for value in (0.0125, 0.013, 0.5, 0.9)] == ["lower", None, None, "upper"]
-    assert [units.edge(value) for value in (18, 19, 61, 62)] == ["lower", None, None, "upper"]
+    assert [lr.nearby_end(value) for value in (0.0125, 0.013, 0.5, 0.9)] == ["lower", None, None, "upper"]
+    assert [units.nearby_end(value) for value in (18, 19, 61, 62)] == ["lower", None, None, "upper"]
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("optimizer.lr", "is no range"),
+        ("optimizer.lr", "is not a setting"),
         ("optimizer.lr=1..0.1", "from a number to a larger one"),
         ("optimizer.lr=a..b", "from a number to a larger one"),
         ("optimizer.lr=0..1:log", "no logarithm at 0"),
         ("optimizer.lr=0.1..1:linear", "write ':log', or nothing"),
-        ("seed=1..5", "nothing to choose by"),
+        ("seed=1..5", "not a setting to choose"),
     ],
 )
 def test_no_range(text, sentence):
     with pytest.raises(Problem, match=sentence):
-        ranges.parsed([text])
+        parse_ranges([text])

@@ -12,20 +12,23 @@ from sweep_parts import ended_in, in_a_process, tiny_run
 from bigbatch.artifacts.folder import Folder
 from bigbatch.cli import main
 from bigbatch.errors import Problem
-from bigbatch.sweeps import Sweep, ranges
-from bigbatch.sweeps.ranges import Search
-from bigbatch.sweeps.search import Trials, _others_may_have_ended, without_password
+from bigbatch.sweeps import SearchConfig, Sweep, WorkerOptions, parse_ranges
+from bigbatch.sweeps.search import TrialQueue, _ignoring_finished_trial, hide_password
 
-LRS = ranges.parsed(["optimizer.lr=0.001..1:log"])
+LRS = parse_ranges(["optimizer.lr=0.001..1:log"])
 
 
 def search(**about):
-    return Search(**({"ranges": LRS, "trials": 4, "held_out": 0.25} | about))
+    return SearchConfig(**({"ranges": LRS, "trials": 4, "held_out": 0.25} | about))
+
+
+def open_queue(sweep, storage=None):
+    return TrialQueue(sweep.points, sweep.config.search, sweep.folder, storage)
 
 
 def lrs(sweep):
     """Of the trials that counted, in their order."""
-    (study,) = Trials(sweep, None, None).studies
+    (study,) = open_queue(sweep).studies
     trials = [trial for trial in study.trials if trial.state != optuna.trial.TrialState.FAIL]
     return [trial.params["optimizer.lr"] for trial in sorted(trials, key=lambda trial: trial.user_attrs["rank"])]
 
@@ -33,29 +36,29 @@ def lrs(sweep):
 def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypatch, capsys):
     victim = tmp_path / "victim"
     optimizer = {"name": "sweep_parts:KillingSGD", "lr": 0.05, "victim": str(victim)}
-    sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "killed", search=search())
+    sweep = Sweep.create(tiny_run(optimizer=optimizer), tmp_path / "killed", search=search())
 
     def work():
         victim.write_text(str(os.getpid()))
-        sweep.work()
+        sweep.run(WorkerOptions())
 
     assert ended_in(in_a_process(work)) == -signal.SIGKILL
     assert len(lrs(sweep)) == 1
-    sweep.work()
-    whole = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "whole", search=search())
-    whole.work()
+    sweep.run(WorkerOptions())
+    whole = Sweep.create(tiny_run(optimizer=optimizer), tmp_path / "whole", search=search())
+    whole.run(WorkerOptions())
     assert len(lrs(sweep)) == 4
     assert lrs(sweep) == lrs(whole)
-    assert [row.metric for row in sweep.rows()] == [row.metric for row in whole.rows()]
-    assert [row.status for row in sweep.rows()] == ["done"] * 4
+    assert [row.value for row in sweep.run_results()] == [row.value for row in whole.run_results()]
+    assert [row.status for row in sweep.run_results()] == ["done"] * 4
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         main(["sweep", "killed", "--plan"])
     assert capsys.readouterr().out == "4 runs, none left\n"
 
-    found = sweep.answers()
-    best = max(sweep.rows(), key=lambda row: row.metric)
+    found = sweep.analyze()
+    best = max(sweep.run_results(), key=lambda row: row.value)
     assert found.best.lr == best.lr
     assert any(best.label in note and "best of 4 trials" in note for note in found.notes)
     assert "held-out training samples" in found.notes[-1]
@@ -68,11 +71,11 @@ def test_a_search_that_is_killed_goes_on_with_the_same_trials(tmp_path, monkeypa
 def test_an_unpromising_trial_is_stopped_and_kept_as_a_row(tmp_path):
     # a lr of 1e-9 stays where it began, below the others' median; from the fifth of twelve epochs on, when a third
     # of the training is over, it has 432 steps of 50 ms to be noticed in
-    still = ranges.parsed(["optimizer.lr=1e-9..2e-9"])
+    still = parse_ranges(["optimizer.lr=1e-9..2e-9"])
     optimizer = {"name": "sweep_parts:SlowingSGD", "lr": 1e-9, "at_step": 4 * 54}
     run = tiny_run(epochs=12, global_batch=1, micro_batch=1, optimizer=optimizer)
-    sweep = Sweep.ask(run, tmp_path, search=search(ranges=still, trials=7))
-    (study,) = Trials(sweep, None, None).studies
+    sweep = Sweep.create(run, tmp_path, search=search(ranges=still, trials=7))
+    (study,) = open_queue(sweep).studies
     for _ in range(6):
         others = optuna.trial.create_trial(
             params={"optimizer.lr": 1.5e-9},
@@ -81,91 +84,91 @@ def test_an_unpromising_trial_is_stopped_and_kept_as_a_row(tmp_path):
             intermediate_values=dict.fromkeys(range(1, 13), 0.99),
         )
         study.add_trial(others)
-    sweep.work()
+    sweep.run(WorkerOptions())
     states = optuna.trial.TrialState
     assert [trial.state for trial in study.trials] == [states.COMPLETE] * 6 + [states.PRUNED]
-    (row,) = sweep.rows()
-    assert (row.status, row.metric) == ("pruned", None)
+    (row,) = sweep.run_results()
+    assert (row.status, row.value) == ("pruned", None)
 
 
 def test_a_search_may_keep_its_trials_in_a_database(tmp_path):
     url = f"sqlite:///{tmp_path / 'trials.db'}"
-    sweep = Sweep.ask(tiny_run(), tmp_path / "sweep", search=search(trials=2, storage=without_password(url)))
-    first = Trials(sweep, url, None)
-    second = Trials(sweep, url, None)
-    taken = [first.next(), second.next()]
+    sweep = Sweep.create(tiny_run(), tmp_path / "sweep", search=search(trials=2, storage=hide_password(url)))
+    first = open_queue(sweep, url)
+    second = open_queue(sweep, url)
+    taken = [first.claim_next(), second.claim_next()]
     assert None not in taken
     assert taken[0].run != taken[1].run
     # two were asked for, two are under way: nothing is left for anybody
-    assert first.next() is None
-    assert second.next() is None
-    assert first.finished() == 0
-    first.give_back(taken[0])
-    again = second.next()
+    assert first.claim_next() is None
+    assert second.claim_next() is None
+    assert first.count_finished() == 0
+    first.release(taken[0])
+    again = second.claim_next()
     assert again.run == taken[0].run
     with pytest.raises(Problem, match="give it again as --storage"):
-        Trials(sweep, None, None)
+        open_queue(sweep)
 
 
 def test_each_setting_has_a_search_of_its_own(tmp_path):
     variants = {"plain": {}, "heavy": {"optimizer": {"name": "momentum"}}}
-    sweep = Sweep.ask(tiny_run(), tmp_path, variants=variants, search=search(trials=2))
-    todo = Trials(sweep, None, None)
+    sweep = Sweep.create(tiny_run(), tmp_path, variants=variants, search=search(trials=2))
+    todo = open_queue(sweep)
     assert todo.total == 4
-    for point in [todo.next() for _ in range(4)]:
+    for point in [todo.claim_next() for _ in range(4)]:
         Folder(tmp_path / "runs" / point.folder_name).create(point.run)
-    assert todo.next() is None
-    assert [row.variant for row in sweep.rows()] == ["plain"] * 2 + ["heavy"] * 2
-    assert len({row.lr for row in sweep.rows()}) == 2  # both searches begin with the same draws
-    assert all(0.001 <= row.settings["optimizer.lr"] <= 1 for row in sweep.rows())
+    assert todo.claim_next() is None
+    assert [row.variant for row in sweep.run_results()] == ["plain"] * 2 + ["heavy"] * 2
+    assert len({row.lr for row in sweep.run_results()}) == 2  # both searches begin with the same draws
+    assert all(0.001 <= row.settings["optimizer.lr"] <= 1 for row in sweep.run_results())
 
 
 def test_a_trial_of_a_dead_worker_is_followed_by_one(tmp_path):
-    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=2))
+    sweep = Sweep.create(tiny_run(), tmp_path, search=search(trials=2))
 
     def die():
-        Trials(sweep, None, None).next()
+        open_queue(sweep).claim_next()
         os.kill(os.getpid(), signal.SIGKILL)
 
     assert ended_in(in_a_process(die)) == -signal.SIGKILL
-    first, second = Trials(sweep, None, None), Trials(sweep, None, None)
-    points = [first.next(), second.next(), first.next(), second.next()]
+    first, second = open_queue(sweep), open_queue(sweep)
+    points = [first.claim_next(), second.claim_next(), first.claim_next(), second.claim_next()]
     assert [point is None for point in points] == [False, False, True, True]
     assert points[0].run != points[1].run
     assert len(lrs(sweep)) == 2
 
 
 def test_a_trial_that_is_still_trained_for_a_dead_worker_is_waited_for(tmp_path):
-    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=1))
-    todo = Trials(sweep, None, None)
-    point = todo.next()
-    todo.give_back(point)
+    sweep = Sweep.create(tiny_run(), tmp_path, search=search(trials=1))
+    todo = open_queue(sweep)
+    point = todo.claim_next()
+    todo.release(point)
     with Folder(tmp_path / "runs" / point.folder_name).lock():
-        assert [todo.next() for _ in range(4)] == [None] * 4
-        assert todo.finished() == 0
-    assert todo.next().run == point.run
+        assert [todo.claim_next() for _ in range(4)] == [None] * 4
+        assert todo.count_finished() == 0
+    assert todo.claim_next().run == point.run
 
 
 def test_new_settings_that_another_worker_trains_are_not_tried_beside_it(tmp_path):
-    one_choice = ranges.parsed(["optimizer.lr=0.1"])
-    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(ranges=one_choice, trials=2))
-    first, second = Trials(sweep, None, None), Trials(sweep, None, None)
-    with Folder(tmp_path / "runs" / first.next().folder_name).lock():
-        assert second.next() is None
-        assert second.finished() == 1
+    one_choice = parse_ranges(["optimizer.lr=0.1"])
+    sweep = Sweep.create(tiny_run(), tmp_path, search=search(ranges=one_choice, trials=2))
+    first, second = open_queue(sweep), open_queue(sweep)
+    with Folder(tmp_path / "runs" / first.claim_next().folder_name).lock():
+        assert second.claim_next() is None
+        assert second.count_finished() == 1
 
 
 def test_only_an_end_that_others_gave_a_trial_is_passed_over(tmp_path):
-    sweep = Sweep.ask(tiny_run(), tmp_path, search=search(trials=2))
-    mine, other = Trials(sweep, None, None), Trials(sweep, None, None)
-    point = mine.next()
+    sweep = Sweep.create(tiny_run(), tmp_path, search=search(trials=2))
+    mine, other = open_queue(sweep), open_queue(sweep)
+    point = mine.claim_next()
     number = mine.mine[point.hash].trial.number
-    with pytest.raises(ValueError, match="broken"), _others_may_have_ended(mine.studies[0], number):
+    with pytest.raises(ValueError, match="broken"), _ignoring_finished_trial(mine.studies[0], number):
         raise ValueError("broken")
     other.studies[0].tell(number, state=optuna.trial.TrialState.PRUNED)
-    mine.ended(point, None)  # tells, too
-    assert mine.left() == [1]
-    with _others_may_have_ended(mine.studies[0], number) as ended:
+    mine.finish(point, None)  # tells, too
+    assert mine.count_left() == [1]
+    with _ignoring_finished_trial(mine.studies[0], number) as ended:
         mine.studies[0].tell(number, 0.5)
     assert ended == [number]
 
@@ -180,11 +183,11 @@ def test_only_an_end_that_others_gave_a_trial_is_passed_over(tmp_path):
 )
 def test_a_range_whose_ends_cannot_be_trained_is_refused(tmp_path, texts, sentence):
     with pytest.raises(Problem, match=sentence):
-        Sweep.ask(tiny_run(), tmp_path / "sweep", search=search(ranges=ranges.parsed(texts)))
+        Sweep.create(tiny_run(), tmp_path / "sweep", search=search(ranges=parse_ranges(texts)))
     assert not (tmp_path / "sweep").exists()
 
 
 def test_a_password_is_not_written_down():
-    assert without_password("postgresql://me:secret@host/trials") == "postgresql://me:***@host/trials"
-    with pytest.raises(Problem, match="no address of a database"):
-        without_password("trials")
+    assert hide_password("postgresql://me:secret@host/trials") == "postgresql://me:***@host/trials"
+    with pytest.raises(Problem, match="not the address of a database"):
+        hide_password("trials")

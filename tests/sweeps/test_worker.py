@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from multiprocessing import forkserver
 
 import pytest
 import torch
 from sweep_parts import Told, ended_in, in_a_process, table, tiny_run, trained_alone
 
 from bigbatch.artifacts.folder import Folder
-from bigbatch.errors import Problem, Stopped
-from bigbatch.sweeps import Sweep, queue, rows, timing, worker
+from bigbatch.errors import STOPPED, Problem, Stopped
+from bigbatch.sweeps import Sweep, SweepConfig, WorkerOptions, plan, queue, results
 from bigbatch.sweeps.claims import Claims
-from bigbatch.sweeps.forks import Forks
-from bigbatch.sweeps.timing import Estimate, Timed
+from bigbatch.sweeps.plan import RunTiming, SweepEstimate
+from bigbatch.sweeps.process import TrainingProcess
 
 
 def killed_before(name, turn):
@@ -23,7 +24,7 @@ def killed_before(name, turn):
 
     def work(sweep):
         turns = 0
-        honest = getattr(queue.Points, name)
+        honest = getattr(queue.PointQueue, name)
 
         def dying(self, *arguments):
             nonlocal turns
@@ -32,8 +33,8 @@ def killed_before(name, turn):
                 os.kill(os.getpid(), signal.SIGKILL)
             return honest(self, *arguments)
 
-        setattr(queue.Points, name, dying)
-        sweep.work(jobs=2)
+        setattr(queue.PointQueue, name, dying)
+        sweep.run(WorkerOptions(jobs=2))
 
     return work
 
@@ -41,7 +42,7 @@ def killed_before(name, turn):
 def killed_by_its_training(sweep):
     """A training kills the worker that started it (see KillingSGD); the victim is named in a file."""
     (sweep.folder / "victim").write_text(str(os.getpid()))
-    sweep.work(jobs=1)
+    sweep.run(WorkerOptions(jobs=1))
 
 
 def test_kill_9_at_several_points_ends_in_the_same_table(tmp_path):
@@ -52,30 +53,30 @@ def test_kill_9_at_several_points_ends_in_the_same_table(tmp_path):
         "dies too": {"optimizer": {"name": "sweep_parts:KillingSGD", "lr": 0.05, "victim": victim, "itself": True}},
         "diverges": {"optimizer": {"name": "outside:ExplodingSGD", "lr": 0.05}},
     }
-    sweep = Sweep.ask(tiny_run(), tmp_path / "sweep", variants=variants, grids={"global_batch": (12, 24)})
+    sweep = Sweep.create(tiny_run(), tmp_path / "sweep", variants=variants, grids={"global_batch": (12, 24)})
 
     # between the first claim and its run; inside of a training, without it and with it; when a run has ended, before
     # anybody was told
-    assert ended_in(in_a_process(killed_before("_needs_no_more", 2), sweep)) == -signal.SIGKILL
+    assert ended_in(in_a_process(killed_before("_is_finished", 2), sweep)) == -signal.SIGKILL
     assert ended_in(in_a_process(killed_by_its_training, sweep)) == -signal.SIGKILL
     # the training that killed its worker lives on and may have ended by now; what comes after it was not begun
-    status = [row.status for row in sweep.rows()]
+    status = [row.status for row in sweep.run_results()]
     assert status[:2] == ["done"] * 2
     assert status[3:] == ["missing"] * 5
     assert ended_in(in_a_process(killed_by_its_training, sweep)) == -signal.SIGKILL
-    assert ended_in(in_a_process(killed_before("ended", 2), sweep)) == -signal.SIGKILL
-    sweep.work(jobs=2)
+    assert ended_in(in_a_process(killed_before("finish", 2), sweep)) == -signal.SIGKILL
+    sweep.run(WorkerOptions(jobs=2))
 
-    expected = trained_alone(sweep.points(), tmp_path / "alone")
+    expected = trained_alone(sweep.points, tmp_path / "alone")
     found = table((sweep.folder / "table.csv").read_text())
-    assert found == table(rows.as_csv(expected, tmp_path / "alone"))
+    assert found == table(results.format_table(expected, tmp_path / "alone"))
     assert [row["status"] for row in found] == ["done"] * 6 + ["diverged"] * 2
     # and it is made of the runs alone
     (sweep.folder / "table.csv").unlink()
-    (sweep.folder / "answers.json").unlink()
-    Sweep.open(sweep.folder).write()
+    (sweep.folder / "results.json").unlink()
+    Sweep.open(sweep.folder).write_results()
     assert table((sweep.folder / "table.csv").read_text()) == found
-    assert sweep.answers().groups[-1].diverged == 1
+    assert sweep.analyze().groups[-1].diverged == 1
 
 
 def test_two_workers_divide_the_points_and_one_that_dies_is_followed(tmp_path):
@@ -84,18 +85,18 @@ def test_two_workers_divide_the_points_and_one_that_dies_is_followed(tmp_path):
     os.mkfifo(gate)
     optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": told.path, "gate": str(gate)}
     question = {"grids": {"global_batch": (4, 6, 8, 12, 18, 24)}}
-    sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "sweep", **question)
-    workers = [in_a_process(lambda: Sweep.open(sweep.folder).work()) for _ in range(2)]
+    sweep = Sweep.create(tiny_run(optimizer=optimizer), tmp_path / "sweep", **question)
+    workers = [in_a_process(lambda: Sweep.open(sweep.folder).run(WorkerOptions())) for _ in range(2)]
 
     begun = [told.trainer(), told.trainer()]
-    claims = [Claims(sweep.folder / "work").held(point.hash) for point in sweep.points()]
+    claims = [Claims(sweep.folder / "work").is_claimed(point.hash) for point in sweep.points]
     assert claims == [True, True, False, False, False, False]
     assert len({_parent(pid) for pid in begun}) == 2  # not two of one worker
     os.kill(workers[0], signal.SIGKILL)
     _open_for_good(gate)
     assert [ended_in(pid) for pid in workers] == [-signal.SIGKILL, 0]
 
-    assert [row.status for row in sweep.rows()] == ["done"] * 6
+    assert [row.status for row in sweep.run_results()] == ["done"] * 6
     # one beginning for each point, and at most one more: the dead worker's, which may have ended before it was stopped
     assert len(begun) + told.rest() in (6, 7)
     # each has logs of its own, so that nobody takes another's last words for its own
@@ -103,8 +104,8 @@ def test_two_workers_divide_the_points_and_one_that_dies_is_followed(tmp_path):
     assert {int(name.rpartition("-")[2]) for name in logs} == set(workers)
     generations = sorted(path.name.rpartition("-")[2] for path in (sweep.folder / "work").glob("*.claim-*"))
     assert generations == ["1"] * 6 + ["2"]
-    expected = trained_alone(Sweep.draft(tiny_run(), tmp_path, **question).points(), tmp_path / "alone")
-    assert [row.metric for row in sweep.rows()] == [row.metric for row in expected]
+    expected = trained_alone(SweepConfig.build(tiny_run(), **question).points(), tmp_path / "alone")
+    assert [row.value for row in sweep.run_results()] == [row.value for row in expected]
 
 
 def _parent(pid):
@@ -125,7 +126,7 @@ def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path
     told = Told(tmp_path / "told")
     optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": told.path}
     endless = tiny_run(optimizer=optimizer, epochs=1_000_000)
-    sweep = Sweep.ask(endless, tmp_path / "sweep", grids={"global_batch": (4, 6, 8)})
+    sweep = Sweep.create(endless, tmp_path / "sweep", grids={"global_batch": (4, 6, 8)})
 
     def interrupt():
         told.trainer()
@@ -134,58 +135,39 @@ def test_ctrl_c_stops_every_run_with_a_checkpoint_and_says_how_to_go_on(tmp_path
 
     listener = threading.Thread(target=interrupt)
     listener.start()
-    with pytest.raises(Stopped, match=r"'bigbatch sweep .*sweep' goes on"):
-        sweep.work(jobs=2)
+    with pytest.raises(Stopped, match=r"'bigbatch sweep .*sweep' resumes it"):
+        sweep.run(WorkerOptions(jobs=2))
     listener.join()
-    assert [row.status for row in sweep.rows()] == ["stopped", "stopped", "missing"]
-    for row in sweep.rows()[:2]:
+    assert [row.status for row in sweep.run_results()] == ["stopped", "stopped", "missing"]
+    for row in sweep.run_results()[:2]:
         assert any(Folder(row.folder).checkpoints.glob("step-*"))
         assert Folder(row.folder).lock_holder_pid() is None
 
 
-def test_a_stop_that_comes_before_its_training_can_listen_is_heard(tmp_path, kept_forks):
-    """Both requests are there when the server looks; the training would end with 0."""
-    kept_forks.wait(kept_forks.start(["--version"], tmp_path / "log"))
-    os.kill(kept_forks._server.pid, signal.SIGSTOP)
-    number = kept_forks.start(training(tmp_path), tmp_path / "log")
-    kept_forks.signal(number, signal.SIGTERM)
-    os.kill(kept_forks._server.pid, signal.SIGCONT)
-    assert kept_forks.wait(number) == -signal.SIGTERM
+def test_a_stop_that_comes_before_its_training_can_listen_is_heard(tmp_path):
+    """The training would never end."""
+    sweep = Sweep.create(tiny_run(epochs=1_000_000), tmp_path)
+    (sweep.folder / "work").mkdir()
+    process = TrainingProcess(sweep.points[0], sweep.folder, WorkerOptions(), [])
+    assert process.stop() in (-signal.SIGTERM, STOPPED)
 
 
-def test_a_stop_does_not_wait_for_imports(tmp_path):
-    """The server ends while it imports: nothing was begun."""
-    forks = Forks(threads=1)
-    number = forks.start(training(tmp_path), tmp_path / "log")
-    server = forks._server
-    forks.signal(number, signal.SIGTERM)
-    assert forks.wait(number) == -signal.SIGKILL
-    assert server.returncode == -signal.SIGTERM
-    assert not (tmp_path / "runs").exists()
-    forks.close()
-
-
-def training(folder):
-    (folder / "run.json").write_text(tiny_run().to_json())
-    return ["train", str(folder / "run.json"), "--runs-dir", str(folder / "runs")]
-
-
-def test_a_run_outlives_the_process_that_forked_it_and_is_not_run_twice(tmp_path, kept_forks):
+def test_a_run_outlives_the_process_that_forked_it_and_is_not_run_twice(tmp_path):
     told, gate = Told(tmp_path / "told"), tmp_path / "gate"
     os.mkfifo(gate)
     optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": told.path, "gate": str(gate)}
-    sweep = Sweep.ask(tiny_run(optimizer=optimizer), tmp_path / "sweep")
+    sweep = Sweep.create(tiny_run(optimizer=optimizer), tmp_path / "sweep")
 
     def kill_the_server():
         told.trainer()
-        os.kill(kept_forks._server.pid, signal.SIGKILL)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
         _open_for_good(gate)
 
     killer = threading.Thread(target=kill_the_server)
     killer.start()
-    sweep.work()
+    sweep.run(WorkerOptions())
     killer.join()
-    assert [row.status for row in sweep.rows()] == ["done"]
+    assert [row.status for row in sweep.run_results()] == ["done"]
     assert told.rest() == 0
 
 
@@ -196,53 +178,53 @@ def test_a_failed_run_is_a_row_with_its_sentence_and_is_tried_again_by_the_next_
         "fails": {"optimizer": {"name": "sweep_parts:ToldSGD", "lr": 0.05, "told": str(marker)}},
         "killed": {"optimizer": {"name": "outside:DyingSGD", "lr": 0.05, "marker": str(tmp_path / "m"), "at_step": 3}},
     }
-    sweep = Sweep.ask(tiny_run(), tmp_path / "sweep", variants=variants)
-    sweep.work()
-    fine, fails, killed = sweep.rows()
+    sweep = Sweep.create(tiny_run(), tmp_path / "sweep", variants=variants)
+    sweep.run(WorkerOptions())
+    fine, fails, killed = sweep.run_results()
     assert (fine.status, fails.status, killed.status) == ("done", "failed", "done")  # a killed one goes on
     assert "No such file or directory" in fails.problem
-    assert fails.metric is None
-    assert sweep.answers().groups[1].failed == 1
+    assert fails.value is None
+    assert sweep.analyze().groups[1].failed == 1
     marker.parent.mkdir()
     fine_summary = fine.folder / "summary.json"
     written = fine_summary.stat().st_mtime_ns
-    sweep.work()
-    assert [row.status for row in sweep.rows()] == ["done"] * 3
+    sweep.run(WorkerOptions())
+    assert [row.status for row in sweep.run_results()] == ["done"] * 3
     assert fine_summary.stat().st_mtime_ns == written  # what is finished is not run again
     assert marker.read_text().count("\n") == 1
 
 
 def test_a_run_that_somebody_trains_by_hand_is_left_alone(tmp_path):
-    sweep = Sweep.ask(tiny_run(), tmp_path, grids={"global_batch": (4, 6)})
-    first, second = sweep.points()
-    todo = queue.Points(sweep.points(), sweep.folder)
+    sweep = Sweep.create(tiny_run(), tmp_path, grids={"global_batch": (4, 6)})
+    first, second = sweep.points
+    todo = queue.PointQueue(sweep.points, sweep.folder)
     with Folder(sweep.folder / "runs" / first.folder_name).lock():
-        assert todo.next() == second
-        assert todo.next() is None
-        assert todo.finished() == 0
-    assert todo.next() == first
+        assert todo.claim_next() == second
+        assert todo.claim_next() is None
+        assert todo.count_finished() == 0
+    assert todo.claim_next() == first
 
 
 def test_threads_are_divided(monkeypatch):
     cores = len(os.sched_getaffinity(0))
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert worker.threads_each(1) == cores
-    assert worker.threads_each(2 * cores) == 1
+    assert WorkerOptions(1).threads_per_run == cores
+    assert WorkerOptions(2 * cores).threads_per_run == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert worker.threads_each(2) == 3
+    assert WorkerOptions(2).threads_per_run == 3
 
 
 def test_no_jobs(tmp_path):
-    with pytest.raises(Problem, match="--jobs 0 makes no sense"):
-        Sweep.ask(tiny_run(), tmp_path).work(jobs=0)
+    with pytest.raises(Problem, match="--jobs must be at least 1, got 0"):
+        Sweep.create(tiny_run(), tmp_path).run(WorkerOptions(jobs=0))
 
 
 def test_a_plan_counts_steps_of_the_usual_length_and_the_way_to_the_first(tmp_path):
     run = tiny_run(
         epochs=2.5, dataset="sweep_parts:slow_to_load", optimizer={"name": "sweep_parts:UnevenSGD", "lr": 0.1}
     )
-    sweep = Sweep.ask(run, tmp_path, grids={"global_batch": (12, 28), "optimizer.lr": (0.1, 0.2)}, seeds=3)
-    found = timing.estimated(sweep.points(), 1, sweep.folder, None)
+    sweep = Sweep.create(run, tmp_path, grids={"global_batch": (12, 28), "optimizer.lr": (0.1, 0.2)}, seeds=3)
+    found = plan.estimate_time(sweep.points, sweep.folder, WorkerOptions())
     # 72 samples: 6 + 6 + 3 steps of 12, 3 + 3 + 2 of 28; a test and a checkpoint at three ends
     assert [(k.global_batch, k.runs, k.steps, k.epoch_ends) for k in found.kinds] == [(12, 6, 15, 3), (28, 6, 8, 3)]
     for kind in found.kinds:  # sleeps are never shorter than asked for: these are the least that is right
@@ -257,16 +239,16 @@ def test_a_plan_counts_steps_of_the_usual_length_and_the_way_to_the_first(tmp_pa
 
 
 def test_runs_at_once_take_a_part_of_the_time_but_no_less_than_the_longest():
-    long, short = Timed(8, 1, 10, 2, 3.0, 0.5, 1.0), Timed(64, 4, 4, 1, 0.5, 0.25, 0.5)
+    long, short = RunTiming(8, 1, 10, 2, 3.0, 0.5, 1.0), RunTiming(64, 4, 4, 1, 0.5, 0.25, 0.5)
     assert (long.seconds_per_run, short.seconds_per_run) == (3 + 10 * 0.5 + 2, 0.5 + 4 * 0.25 + 0.5)
-    found = Estimate(4.0, [long, short])
+    found = SweepEstimate(4.0, [long, short])
     assert found.seconds(1) == 4 + 10 + 4 * 2
     assert found.seconds(9) == 4 + 10
-    assert Estimate(4.0, [short]).seconds(2) == 4 + 4
-    assert Estimate(0.0, []).seconds(2) == 0
+    assert SweepEstimate(4.0, [short]).seconds(2) == 4 + 4
+    assert SweepEstimate(0.0, []).seconds(2) == 0
 
 
 def test_a_plan_does_not_stumble_over_an_lr_that_diverges(tmp_path):
-    sweep = Sweep.ask(tiny_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.1}), tmp_path)
-    (kind,) = timing.estimated(sweep.points(), 1, sweep.folder, None).kinds
+    sweep = Sweep.create(tiny_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.1}), tmp_path)
+    (kind,) = plan.estimate_time(sweep.points, sweep.folder, WorkerOptions()).kinds
     assert (kind.steps, kind.seconds_per_step > 0) == (12, True)
