@@ -16,33 +16,34 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.provenance import collect
 from bigbatch.output.formatting import format_csv
-from bigbatch.scaling.measured import asked, measurement, written
-from bigbatch.scaling.measured.cases import Case, Sweep
-from bigbatch.scaling.measured.measurement import Measurement
-from bigbatch.scaling.measured.predicted import WITHIN
+from bigbatch.scaling.measurement.measurement import Measurement, measure
+from bigbatch.scaling.measurement.prediction import TOLERANCE
+from bigbatch.scaling.measurement.report import configuration_rows
+from bigbatch.scaling.measurement.request import MeasurementOptions, SettingSweep, build_request, build_sweep
 
-# name: model, options, sample, batch a rank. The last two were added when the simulator was done: nothing in it was
+# name: model, options, sample, batch per rank. The last two were added when the simulator was done: nothing in it was
 # ever chosen with their steps in sight
-MODELS: dict[str, tuple[str, list[str], tuple[int, ...], int]] = {
-    "mlp": ("mlp", ["model.hidden=[512,512]"], (3, 32, 32), 64),
-    "cnn": ("cnn", ["model.width=32", "model.hidden=256"], (3, 32, 32), 32),
-    "lstm": ("lstm", ["model.hidden=256"], (1, 28, 28), 32),
-    "resnet_cifar": ("resnet_cifar", [], (3, 32, 32), 16),
-    "deeper mlp": ("mlp", ["model.hidden=[1024,1024,1024]"], (1, 28, 28), 256),
-    "narrow cnn": ("cnn", ["model.width=16", "model.hidden=128"], (3, 32, 32), 128),
+MODELS: dict[str, tuple[str, list[str], str, int]] = {
+    "mlp": ("mlp", ["model.hidden=[512,512]"], "3,32,32", 64),
+    "cnn": ("cnn", ["model.width=32", "model.hidden=256"], "3,32,32", 32),
+    "lstm": ("lstm", ["model.hidden=256"], "1,28,28", 32),
+    "resnet_cifar": ("resnet_cifar", [], "3,32,32", 16),
+    "deeper mlp": ("mlp", ["model.hidden=[1024,1024,1024]"], "1,28,28", 256),
+    "narrow cnn": ("cnn", ["model.width=16", "model.hidden=128"], "3,32,32", 128),
 }
 COLUMNS = (
-    *("model", "what", "best ms", "median ms", "without messages ms", "simulated ms", "error", f"within {WITHIN:.0%}"),
-    *("calibration alone", "others' cores", "load"),
+    *("model", "what", "best ms", "median ms", "without communication ms", "simulated ms", "error"),
+    *(f"within {TOLERANCE:.0%}", "calibration alone", "others' cores", "load"),
 )
 # beside the engines' own choices: a quarter of the model; 1 ms and a buffer that holds all
-_SHARES = (1.0, 1 / 8)
+_FRACTIONS = (1.0, 1 / 8)
 _CYCLES_MS = (5.0, 20.0)
 
 
@@ -56,10 +57,10 @@ def main() -> None:
     options = parser.parse_args()
     found = {name: _measured(name, options) for name in options.models.split(",")}
     rows = [row for name, one in found.items() for row in _rows(name, one)]
-    holds = sum(one.holds for measured in found.values() for one in measured.predicted)
-    print(f"{holds} of {len(rows)} simulated steps are within {WITHIN:.0%} of the measured ones")
+    holds = sum(one.within_tolerance for measured in found.values() for one in measured.predictions)
+    print(f"{holds} of {len(rows)} simulated steps are within {TOLERANCE:.0%} of the measured ones")
     if options.out:
-        text = format_csv([{**row, "model": name} for name, one in found.items() for row in written.rows(one)])
+        text = format_csv([{**row, "model": name} for name, one in found.items() for row in configuration_rows(one)])
         atomic.write_text(options.out / "measured.csv", text)
         atomic.write_text(options.out / "measured.md", _markdown(found, rows, holds))
         machine = next(one.calibration.machine for one in found.values() if one.calibration)
@@ -67,59 +68,60 @@ def main() -> None:
 
 
 def _measured(name: str, options: argparse.Namespace) -> Measurement:
-    model, settings, sample_shape, rank_batch = MODELS[name]
-    question = asked.asked(
-        model,
-        engines=options.engines,
+    model, settings, sample, rank_batch = MODELS[name]
+    measurement_options = MeasurementOptions(
+        model=model,
+        engines=options.engines.split(",") if options.engines else (),
         ranks="2",
         rank_batch=rank_batch,
-        sample_shape=sample_shape,
-        classes=10,
+        sample=sample,
         rounds=options.rounds,
         steps=options.steps,
-        hosts="",
-        sweep=False,
         settings=settings,
         out=options.out,
     )
-    engines = {one.ranks.engine for one in question.comparisons}
-    chosen = asked.replaced(question, _sweeps(engines, rank_batch, question.gradient_bytes))
-    found = measurement.measure(
-        chosen, lambda line: print(f"{name}: {line}", file=sys.stderr), calibrate=True, trace=False
-    )
+    request = build_request(measurement_options)
+    weak = tuple(one for one in request.comparisons if one.scaling == "weak")
+    engines = {one.ranks.engine for one in weak}
+    request = replace(request, comparisons=weak, sweeps=tuple(_sweeps(engines, rank_batch, request.gradient_bytes)))
+
+    def report(line: str) -> None:
+        print(f"{name}: {line}", file=sys.stderr)
+
+    found = measure(request, report, calibrate=True, with_timeline=False)
     for row in _rows(name, found):
         print("  ".join(str(cell) for cell in row), flush=True)
     return found
 
 
-def _sweeps(engines: set[str], rank_batch: int, gradient_bytes: int) -> list[Sweep]:
+def _sweeps(engines: set[str], rank_batch: int, gradient_bytes: int) -> list[SettingSweep]:
     model_mb = gradient_bytes / 2**20
-    values = {
-        ("ddp", "bucket_mb"): [float(f"{share * model_mb:.3g}") for share in _SHARES],
+    values: dict[tuple[str, str], list[float]] = {
+        ("ddp", "bucket_mb"): [float(f"{fraction * model_mb:.3g}") for fraction in _FRACTIONS],
         ("horovod", "cycle_ms"): list(_CYCLES_MS),
         ("horovod", "fusion_mb"): [0.0],
     }
     return [
-        Sweep(engine, name, tuple(Case(engine, 2, rank_batch, ((name, value),)) for value in listed))
-        for (engine, name), listed in values.items()
+        build_sweep(engine, setting, listed, 2, rank_batch)
+        for (engine, setting), listed in values.items()
         if engine in engines
     ]
 
 
 def _rows(name: str, found: Measurement) -> list[list[str]]:
     listed = []
-    for one in found.predicted:
-        timing = found.timings[one.case]
+    for one in found.predictions:
+        timing = found.timings[one.configuration]
         others = timing.best.others_cores
         listed.append([
             name,
-            one.case.label,
+            one.configuration.label,
             f"{1e3 * timing.best_s:.2f}",
             f"{1e3 * one.measured_s:.2f}",
-            "" if one.silent_s is None else f"{1e3 * one.silent_s:.2f}",
+            "" if one.without_communication_s is None else f"{1e3 * one.without_communication_s:.2f}",
             f"{1e3 * one.simulated_s:.2f}",
             f"{one.error:+.0%}",
-            "yes" if one.holds else "no",
+            "yes" if one.within_tolerance else "no",
             f"{1e3 * one.calibrated_s:.2f} ({one.calibrated_error:+.0%})",
             "" if others is None else f"{others:.2f}",
             f"{timing.best.load_1min:.1f}",
@@ -129,20 +131,20 @@ def _rows(name: str, found: Measurement) -> list[list[str]]:
 
 def _markdown(found: dict[str, Measurement], rows: list[list[str]], holds: int) -> str:
     origin = collect()
-    plan = next(iter(found.values())).asked.plan
-    predicted = [one for measured in found.values() for one in measured.predicted]
-    by_calibration = sum(abs(one.calibrated_error) <= WITHIN for one in predicted)
+    counts = next(iter(found.values())).request.counts
+    predicted = [one for measured in found.values() for one in measured.predictions]
+    by_calibration = sum(abs(one.calibrated_error) <= TOLERANCE for one in predicted)
     lines = [
         "# Measured against simulated, 2 ranks of one machine",
         "",
         f"`{shlex.join(['python', *sys.argv])}`, commit {(origin['commit'] or 'unknown')[:12]}, "
         f"{time.strftime('%Y-%m-%d', time.gmtime())}, {origin['hardware']['cpu']}, {os.cpu_count()} cores.",
         "",
-        f"Measured: {plan.rounds} rounds, each the median of {plan.timed_steps} steps, one thread a rank, gloo over "
-        "loopback; errors are against the median of rounds. Simulated: the expected step, its computing taken from "
-        "steps of the same processes in which nothing is sent (the same step took up to "
-        f"{_most_unlike(found):.0%} longer in one process than in another), its messages from this machine's "
-        f"calibration. {holds} of {len(rows)} are within {WITHIN:.0%}. From the calibration alone, computing "
+        f"Measured: {counts.rounds} rounds, each the median of {counts.timed_steps} steps, one thread per rank, gloo "
+        "over loopback; errors are against the median of rounds. Simulated: the expected step, its computing taken "
+        "from steps of the same processes in which nothing is sent (the same step took up to "
+        f"{_largest_slowdown(found):.0%} longer in one process than in another), its messages from this machine's "
+        f"calibration. {holds} of {len(rows)} are within {TOLERANCE:.0%}. From the calibration alone, computing "
         f"included, {by_calibration} of {len(rows)} are. No number is fitted on the steps that are predicted; "
         "what the simulator takes into account was chosen with earlier measurements of the first four models in sight.",
         "",
@@ -152,7 +154,7 @@ def _markdown(found: dict[str, Measurement], rows: list[list[str]], holds: int) 
         "",
         "## Calibration",
         "",
-        "| model | batch a rank | gradients MiB | step alone ms | contention | jitter | least µs | largest |",
+        "| model | batch per rank | gradients MiB | step alone ms | contention | jitter | least µs | largest |",
         "|---|---|---|---|---|---|---|---|",
         *(_calibrated(name, one) for name, one in found.items()),
         "",
@@ -164,10 +166,10 @@ def _markdown(found: dict[str, Measurement], rows: list[list[str]], holds: int) 
     return "\n".join(lines)
 
 
-def _most_unlike(found: dict[str, Measurement]) -> float:
-    """How much longer the step without messages of the slowest start took than that of the fastest one of its case."""
+def _largest_slowdown(found: dict[str, Measurement]) -> float:
+    """Return how much longer the step without communication took in the slowest start than in the fastest."""
     medians = [
-        [median(one.silent_s) for one in timing.rounds if one.silent_s]
+        [median(one.without_communication_s) for one in timing.rounds if one.without_communication_s]
         for measured in found.values()
         for timing in measured.timings.values()
     ]
@@ -194,7 +196,7 @@ def _calibrated(name: str, found: Measurement) -> str:
 def _efficiencies(found: Measurement) -> list[str]:
     return [
         f"{one.comparison.ranks.label}, {one.comparison.scaling}: "
-        + (f"refused, {one.refused}" if one.value is None else f"{one.value:.1%}")
+        + (f"refused, {one.refusal}" if one.value is None else f"{one.value:.1%}")
         for one in found.efficiencies
     ]
 

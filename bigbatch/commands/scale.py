@@ -116,29 +116,32 @@ def measure(
     MODEL is a model part ('bigbatch list models'). With --out this machine is calibrated too, and simulated steps are
     compared with the measured ones.
     """
-    from bigbatch.scaling import workload
-    from bigbatch.scaling.measured import asked, measurement, shown, written
+    from bigbatch.scaling.measurement.measurement import measure as measure_steps
+    from bigbatch.scaling.measurement.report import print_measurement, write_report
+    from bigbatch.scaling.measurement.request import MeasurementOptions, build_request
     from bigbatch.scaling.published import compare_published
 
-    question = asked.asked(
-        model,
-        engines=None if engines is None else ",".join(engines),
-        ranks=ranks,
-        rank_batch=options.batch,
-        sample_shape=workload.parse_sample_shape(options.sample),
-        classes=options.classes,
-        rounds=rounds,
-        steps=steps,
-        hosts=hosts,
-        sweep=sweep,
-        settings=options.settings or [],
-        out=out,
+    request = build_request(
+        MeasurementOptions(
+            model=model,
+            engines=engines or (),
+            ranks=ranks,
+            rank_batch=options.batch,
+            sample=options.sample,
+            classes=options.classes,
+            rounds=rounds,
+            steps=steps,
+            hosts=hosts,
+            sweep=sweep,
+            settings=options.settings or (),
+            out=out,
+        )
     )
-    found = measurement.measure(question, said=lambda line: print(line, file=sys.stderr), calibrate=out is not None)
-    shown.show(found)
+    found = measure_steps(request, lambda line: print(line, file=sys.stderr), calibrate=out is not None)
+    print_measurement(found)
     if out is not None:
-        print(written.write(found, compare_published(), out, _command_line())[-1])
-    if found.stopped:
+        print(write_report(found, compare_published(), out, _command_line())[-1])
+    if found.interrupted:
         raise KeyboardInterrupt
     return DONE
 
@@ -228,19 +231,22 @@ def trace(
 
     MODEL is a model part ('bigbatch list models').
     """
-    from bigbatch.scaling.trace import command as tracing
+    from bigbatch.scaling.tracing import report, trace
 
-    tracing.trace(
-        model,
-        engines=engines or [],
+    request = trace.TraceOptions(
+        model=model,
+        engines=engines or (),
         ranks=ranks,
         rank_batch=options.batch,
         sample=options.sample,
         classes=options.classes,
         steps=steps,
-        settings=options.settings or [],
+        settings=options.settings or (),
         out=out,
     )
+    found = trace.trace(request)
+    report.print_trace(found)
+    print(report.write_report(found, out, _command_line())[-1])
     return DONE
 
 

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -22,7 +24,9 @@ MESSAGES = "BIGBATCH_RANK_MESSAGES"  # a folder where ranks leave their error me
 Process = subprocess.Popen[bytes]
 
 
-def rank_command(engine: str, ranks: int, module: str, arguments: Sequence[str]) -> list[str]:
+def rank_command(
+    engine: str, ranks: int, module: str, arguments: Sequence[str], *, max_restarts: int = MAX_RESTARTS
+) -> list[str]:
     """The command line that starts `python -m MODULE ARGUMENTS` on ranks of this machine, with this Python.
 
     It needs `rank_environment`. No port is fixed: torchrun and horovodrun each take a free one.
@@ -35,7 +39,7 @@ def rank_command(engine: str, ranks: int, module: str, arguments: Sequence[str])
         loopback = "lo0" if sys.platform == "darwin" else "lo"
         launcher = ["-m", "bigbatch.launch.horovodrun", "--gloo", "-np", str(ranks), "--network-interface", loopback]
         return [sys.executable, *launcher, sys.executable, *program]
-    restarts = f"--max-restarts={MAX_RESTARTS}"
+    restarts = f"--max-restarts={max_restarts}"
     launcher = ["-m", "bigbatch.launch.torchrun", "--standalone", f"--nproc-per-node={ranks}", restarts]
     return [sys.executable, *launcher, *program]
 
@@ -105,6 +109,57 @@ def _wait_for(
         with handle_signals(pass_on, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             code = process.wait()
     return code, bool(received)
+
+
+def run_concurrently(
+    commands: Sequence[Sequence[str]], environment: dict[str, str], folder: Path, timeout_seconds: float
+) -> list[str]:
+    """Run commands at the same time and return the output of each, errors included. Logs are written to `folder`.
+
+    When one fails, or this process is interrupted, all are terminated with the processes that they started.
+    """
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    logs = [folder / f"output-{number}.log" for number in range(len(commands))]
+    running: list[Process] = []
+    with handle_signals(interrupt, signal.SIGTERM, signal.SIGHUP):
+        try:
+            for command, log in zip(commands, logs, strict=True):
+                with log.open("wb") as output:
+                    running.append(
+                        subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+                    )
+            _wait_for_all_or_first_failure(running, timeout_seconds)
+        except FileNotFoundError as error:
+            raise Problem(f"'{error.filename}', which starts ranks, is not installed: install it") from error
+        finally:
+            for process in running:
+                _terminate_session(process)
+    return [log.read_text(errors="replace") for log in logs]
+
+
+def _wait_for_all_or_first_failure(running: Sequence[Process], timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while alive := [process for process in running if process.poll() is None]:
+        if any(process.returncode for process in running):
+            return  # the others would wait for it
+        if time.monotonic() > deadline:
+            raise Problem(f"ranks did not end within {timeout_seconds:g} s: use fewer --steps or a smaller --batch")
+        with suppress(subprocess.TimeoutExpired):
+            alive[0].wait(timeout=0.2)
+
+
+def _terminate_session(process: Process) -> None:
+    """torchrun and horovodrun end their ranks on SIGTERM; what does not react is killed with its whole session."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=15)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def leave_message(message: str) -> bool:

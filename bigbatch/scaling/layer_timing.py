@@ -1,97 +1,63 @@
-"""A model part as layers with times measured on this machine, by hooks that note when each gradient is there."""
+"""A model part as layers with times measured on this machine: steps of one process, recorded."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
+from bigbatch.scaling.phases import StepPhases
 from bigbatch.scaling.profile import Layer, Profile
+from bigbatch.scaling.recording import StepRecorder
+from bigbatch.scaling.stepper import Stepper, WithoutCommunication
 
-if TYPE_CHECKING:
-    from bigbatch.scaling.measured.stepper import Stepper
-
-WARMUP = 2
-REPEATS = 7
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """One step without communication, in microseconds from its start."""
-
-    forward_us: float
-    ready_us: tuple[tuple[str, float], ...]  # parameters in the order in which their gradients were there
-    step_us: float
+WARMUP_STEPS = 2
+TIMED_STEPS = 7
 
 
 def time_layers(
-    name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, rank_batch: int
+    model: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, rank_batch: int
 ) -> Profile:
-    """One thread, one process, a training step with momentum; the median of some after a few that warm up."""
-    import torch
-
-    from bigbatch.scaling.measured.stepper import Silent, Stepper, run_of
-
+    """One thread, one process, training steps with momentum: the median step after a few that warm up."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            shapes: dict[str, Any] = {"sample_shape": sample_shape, "classes": classes}
-            run = run_of({"name": name, **options}, {"name": "local"}, ranks=1, rank_batch=rank_batch, **shapes)
-            stepper = Stepper(run, Silent(ranks=1))
-            steps = time_steps(stepper, REPEATS)
+            measured = MeasuredModel(model, options, sample_shape, classes)
+            run = measured.run(EngineConfiguration("local", 1, rank_batch))
+            stepper = Stepper(run, WithoutCommunication(world_size=1))
+            steps = [record_one_step(stepper) for _ in range(WARMUP_STEPS + TIMED_STEPS)][WARMUP_STEPS:]
     finally:
         torch.set_num_threads(threads)
-    return median_profile(name, rank_batch, stepper, steps, f"timed here on one thread, median of {REPEATS}")
+    source = f"timed here on one thread, median of {TIMED_STEPS}"
+    return median_profile(model, rank_batch, stepper, steps, source)
 
 
-def time_steps(stepper: Stepper, repeats: int) -> list[StepTimes]:
-    """Steps after some that warm up."""
-    return [time_step(stepper) for _ in range(WARMUP + repeats)][WARMUP:]
+def record_one_step(stepper: Stepper) -> StepPhases:
+    """Record one step; hooks are removed afterwards, so that the next step is undisturbed."""
+    with StepRecorder(stepper) as recorder:
+        return recorder.record_step()
 
 
-def time_step(stepper: Stepper) -> StepTimes:
-    """One step with hooks on its passes."""
-    forward: list[float] = []
-    arrived: list[tuple[str, float]] = []
-    hooks = [stepper.gradient.forward.wrapped.register_forward_hook(lambda *_: forward.append(time.perf_counter()))]
-    hooks += [
-        one.register_post_accumulate_grad_hook(lambda _, label=label: arrived.append((label, time.perf_counter())))
-        for label, one in stepper.model.named_parameters()
-        if one.requires_grad
-    ]
-    try:
-        started = time.perf_counter()
-        stepper.step()
-        step_us = 1e6 * (time.perf_counter() - started)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    ready = tuple((label, 1e6 * (moment - started)) for label, moment in arrived)
-    return StepTimes(1e6 * (forward[-1] - started), ready, step_us)
-
-
-def median_profile(name: str, rank_batch: int, stepper: Stepper, steps: Sequence[StepTimes], source: str) -> Profile:
-    """The median step as a whole: medians of single layers would add up to a step that nobody took."""
-    sizes = {label: one.numel() * one.element_size() for label, one in stepper.model.named_parameters()}
-    usual = sorted(steps, key=lambda step: step.step_us)[len(steps) // 2]
-    now_us, layers = usual.forward_us, []
-    for label, ready_us in usual.ready_us:
-        layers.append(Layer(label, ready_us - now_us, (sizes[label],)))
-        now_us = ready_us
+def median_profile(model: str, rank_batch: int, stepper: Stepper, steps: Sequence[StepPhases], source: str) -> Profile:
+    """Return the layers of the median step: medians of single layers would add up to a step that nobody took."""
+    sizes = {name: one.numel() * one.element_size() for name, one in stepper.model.named_parameters()}
+    step = sorted(steps, key=lambda step: step.step_us)[len(steps) // 2]
+    gradients = [bar for bar in step.bars if bar.stream == "compute" and bar.label in sizes]
     return Profile(
-        model=name,
+        model=model,
         rank_batch=rank_batch,
-        forward_us=usual.forward_us,
-        layers=tuple(layers),
-        update_us=usual.step_us - now_us,
+        forward_us=step.forward_us,
+        layers=tuple(Layer(bar.label, bar.end_us - bar.start_us, (sizes[bar.label],)) for bar in gradients),
+        update_us=step.step_us - gradients[-1].end_us,
         source=source,
-        statistics_bytes=_statistics_bytes(stepper),
+        statistics_bytes=_batchnorm_bytes(stepper),
     )
 
 
-def _statistics_bytes(stepper: Stepper) -> int:
-    """Means and variances of BatchNorm, which batchnorm.py sums over ranks."""
+def _batchnorm_bytes(stepper: Stepper) -> int:
+    """The size of BatchNorm's means and variances, which are summed over ranks after the gradients."""
     means = [layer.running_mean for layer in stepper.gradient.statistics.layers]
     return sum(2 * mean.numel() * mean.element_size() for mean in means if mean is not None)

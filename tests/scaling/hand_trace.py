@@ -12,6 +12,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bigbatch.scaling.tracing.chrome_trace import EngineRecording
+from bigbatch.scaling.tracing.horovod_timeline import read_timeline
+from bigbatch.scaling.tracing.profiler_trace import ProfilerTrace, parse_profiler_trace
+
 SECOND_NS = 1_000_000_000 * 10**9
 _TIMELINE_STARTED = 500
 
@@ -33,9 +37,15 @@ def rank_marks(later: float = 0.0) -> list[dict[str, Any]]:
     ]
 
 
-def write_profile(path: Path, events: list[dict[str, Any]], base_ns: int = SECOND_NS) -> Path:
-    path.write_text(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": events}))
-    return path
+def profiler_trace(events: list[dict[str, Any]], rank: int = 0, base_ns: int = SECOND_NS) -> ProfilerTrace:
+    return parse_profiler_trace(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": events}), rank)
+
+
+def recording(folder: Path) -> EngineRecording:
+    """Rank 1 has another base, a second earlier, and begins its step 200 µs before rank 0."""
+    second = profiler_trace(rank_marks(1e6 - 200), 1, SECOND_NS - 10**9)
+    timeline = read_timeline(write_timeline(folder / "timeline.json"))
+    return EngineRecording("horovod", [profiler_trace(rank_marks()), second], timeline)
 
 
 def write_timeline(path: Path) -> Path:
