@@ -1,4 +1,4 @@
-"""A regression whose noise scale is known on paper, and how to ask about it while its weights stand still."""
+"""A learner whose weights do not move, and what is measured of it with step times that are known."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import numpy as np
 from analytic import half_square
 from torch import nn
 
-from bigbatch.advice.learner import ModuleLearner
-from bigbatch.advice.measure import Measured, measured
-from bigbatch.advice.times import StepTimes
+from bigbatch.advice.costs import StepTimes
+from bigbatch.advice.learner import ModuleLearner, ModuleTraining
+from bigbatch.advice.measurement import AdviceMeasurements, AdviceOptions, measure_learner
 
 STANDSTILL = {"optimizer": "sgd", "lr": 1e-12}
 SIZES = (16, 32, 64, 128, 256)
 
 
 def learner_of(model: nn.Module, data: Any, loss: Any = half_square, **changed: Any) -> ModuleLearner:
-    about = {**STANDSTILL, "batch": 64, "warmup_epochs": 0.0, "epochs": None, "seed": 0}
-    return ModuleLearner(model, loss, data, **(about | changed))
+    return ModuleLearner(model, loss, data, ModuleTraining(**(STANDSTILL | {"batch": 64} | changed)))
 
 
-def found_of(learner: ModuleLearner, fixed_seconds: float, seconds_per_sample: float) -> Measured:
+def found_of(learner: ModuleLearner, fixed_seconds: float, seconds_per_sample: float) -> AdviceMeasurements:
     """What is measured, but with step times that are known."""
-    found = measured(learner, seconds=2.0, steps=2, batches=[8, 16, 32], say=lambda text: None)
+    found = measure_learner(learner, AdviceOptions(seconds=2.0, steps=2, batches=[8, 16, 32]))
     exact = fixed_seconds + seconds_per_sample * np.asarray(SIZES, float)
     found.times = StepTimes(SIZES, np.stack([exact] * 3))
     return found

@@ -1,236 +1,349 @@
-"""A model that learns for the sake of measuring: a copy of somebody's module, or a run that leaves no files."""
+"""A model that is trained in order to measure it: a copy of a module, or a run that writes no files."""
 
 from __future__ import annotations
 
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-from bigbatch import optim, parts, rng
-from bigbatch.advice.data import OnDevice, gathered
+from bigbatch import engines, optim, parts, rng
+from bigbatch.advice import learning_rates
+from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.probes.measurement.objective import Loss, trainable_parameters
+from bigbatch.position import Position
+from bigbatch.probes.measurement.objective import Loss, require_graph, trainable_parameters
 from bigbatch.probes.measurement.probed_model import ProbedModel
 from bigbatch.probes.measurement.read_only import preserve_model, preserve_tensors
-from bigbatch.probes.measurement.samples import TensorSamples
+from bigbatch.probes.measurement.samples import SamplesOnDevice, TensorSamples, read_samples
+from bigbatch.probing.run_at_rest import RunAtRest
+from bigbatch.run import Run
 from bigbatch.schedules import Baseline
-from bigbatch.training import batchnorm
+from bigbatch.training import batchnorm, micro_batch
+from bigbatch.training.batches import Split
+from bigbatch.training.step import take_step, update_weights
+
+_PLAIN_OPTIMIZERS = ("sgd", "momentum", "nesterov", "lars")
 
 
 class Learner:
-    """What advice is asked about. Batches are full ones: what is left at the end of an epoch is skipped."""
+    """A model with data and an optimizer. Batches are full ones: the rest at the end of an epoch is skipped."""
 
     of: str
-    subject: ProbedModel
+    probed: ProbedModel
     optimizer: Optimizer
     device: torch.device
     now: int  # the present global batch
     data_cap: int  # the largest batch that there are samples for
-    piece: int | None  # how many samples BatchNorm normalises over; None: no BatchNorm, any piece will do
-    in_one_piece: bool  # a batch is run as a whole, so that memory limits it
-    micro_batch: int | None = None  # what larger batches are cut into; None where they are not
+    batchnorm_group: int | None  # samples that BatchNorm normalises over; None: there is no BatchNorm
+    whole_batch_at_once: bool  # without micro-batches, so that memory limits the batch
+    micro_batch: int | None = None  # of larger batches; None where they are not split
     baseline: Baseline
     warmup_epochs: float  # at the present batch
     samples_per_epoch: int
     total_samples: float | None  # of the whole training, where that is known
     steps: int = 0  # of the whole training so far
     samples: int = 0
+    waits_for_files: bool
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
+        self.warnings: list[str] = []
 
     @property
     def model(self) -> nn.Module:
-        return self.subject.model
+        return self.probed.model
 
     @property
     def epochs(self) -> float:
         return self.samples / self.samples_per_epoch
 
     @property
-    def warm(self) -> bool:
+    def warmup_is_over(self) -> bool:
         return self.epochs >= self.warmup_epochs
 
     def lr(self) -> float:
         """The learning rate of the next step at the present batch."""
         raise NotImplementedError
 
-    def elsewhere(self, number: int) -> None:
-        """Go on at another place of the data; the same number is the same place."""
+    def skip_ahead(self, number: int) -> None:
+        """Continue at another position in the data; the same number is the same position."""
         raise NotImplementedError
 
-    def _differentiate(self, batch: int) -> tuple[float, Callable[[], Tensor] | None]:
-        """The next batch's gradient into `.grad`; its loss, and a closure for optimizers that want one."""
+    def find_micro_batch(self, largest_batch: int) -> None:
+        """Choose the micro-batch for steps that are timed, where it is free to choose."""
+
+    def close(self) -> None:
+        """End worker processes."""
+
+    def _update(self, batch: int, lr: float) -> float:
+        """Train on the next batch of this size and return its loss."""
         raise NotImplementedError
 
-    def _place(self) -> Any:
+    def _data_position(self) -> Any:
         raise NotImplementedError
 
-    def _go_to(self, place: Any) -> None:
+    def _seek(self, position: Any) -> None:
         raise NotImplementedError
 
     def step(self, batch: int, lr: float | None = None) -> float:
-        """Learn from the next batch of this size; gives its loss."""
-        wanted = self.lr() if lr is None else lr
-        for group in self.optimizer.param_groups:
-            group["lr"] = wanted
-        self.optimizer.zero_grad(set_to_none=True)
-        loss, closure = self._differentiate(batch)
-        if not math.isfinite(loss):
-            raise Problem(
-                f"the loss was not finite at step {self.steps + 1} with lr {wanted:g}: give a lower learning rate, "
-                f"or check the model and its data"
-            )
-        if closure:
-            self.optimizer.step(closure)  # type: ignore[arg-type]
-        else:
-            self.optimizer.step()
+        """Train on the next batch of this size and return its loss."""
+        loss = self._update(batch, self.lr() if lr is None else lr)
         self.steps += 1
         self.samples += batch
         return loss
 
+    def _require_finite(self, loss: float, lr: float) -> AbstractContextManager[None]:
+        if not math.isfinite(loss):
+            raise Problem(
+                f"the loss was not finite at step {self.steps + 1} with lr {lr:g}: give a lower learning rate, "
+                f"or check the model and its data"
+            )
+        return nullcontext()
+
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Within it steps may be taken; afterwards weights, optimizer and place are what they were."""
-        before = copy.deepcopy(self.optimizer.state_dict()), self.steps, self.samples, self._place()
+    def undo_steps(self) -> Iterator[None]:
+        """Within it steps may be taken; afterwards weights, optimizer and data position are restored."""
+        before = copy.deepcopy(self.optimizer.state_dict()), self.steps, self.samples, self._data_position()
         with preserve_tensors([*self.model.parameters(), *self.model.buffers()]):
             try:
                 yield
             finally:
-                state, self.steps, self.samples, place = before
+                state, self.steps, self.samples, position = before
                 self.optimizer.load_state_dict(state)
                 self.optimizer.zero_grad(set_to_none=True)
-                self._go_to(place)
+                self._seek(position)
 
     @property
     def counts_cpu_seconds(self) -> bool:
-        """One thread that waits for nothing: its CPU seconds are what a quiet machine would take. On a busy one a long
-        step is interrupted more than a short one, and seconds on the wall would make large batches look slow."""
-        return self.device.type == "cpu" and torch.get_num_threads() == 1
+        """With one thread that waits for nothing, CPU seconds are those of an idle machine. On a busy one a long step
+        is interrupted more than a short one, and wall-clock seconds would make large batches look slow."""
+        return self.device.type == "cpu" and torch.get_num_threads() == 1 and not self.waits_for_files
 
     def clock(self) -> float:
-        """Seconds for step times. A GPU is waited for: what was asked of it may still be running."""
+        """Seconds for step times. It waits for a GPU, whose work may still be running."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.process_time() if self.counts_cpu_seconds else time.perf_counter()
 
-    def close(self) -> None:
-        """Nothing is held open."""
+
+@dataclass(frozen=True)
+class ModuleTraining:
+    """How a module is trained now."""
+
+    optimizer: Any = "momentum"  # a name, a dict of options, or a class of torch's
+    lr: float | None = None
+    batch: int = 32
+    warmup_epochs: float = 0.0
+    epochs: float | None = None
+    seed: int = 0
 
 
 class ModuleLearner(Learner):
-    """A copy of any module, taught by a plain loop: one forward and backward pass a batch."""
+    """A copy of any module, trained with one forward and backward pass per batch."""
 
-    in_one_piece = True
+    whole_batch_at_once = True
 
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Loss,
-        data: Any,
-        *,
-        optimizer: Any,
-        lr: float | None,
-        batch: int,
-        warmup_epochs: float,
-        epochs: float | None,
-        seed: int,
-    ) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, data: Any, training: ModuleTraining) -> None:
         super().__init__()
         trainable_parameters(model)
         self.of = type(model).__name__
-        own = _copied(model).train()
+        own = _copy_module(model).train()
         self.device = next(own.parameters()).device
-        samples, note = gathered(data)
-        self.notes += note
-        self._in_memory = isinstance(samples, TensorSamples)  # a Dataset may wait for files
-        self.subject = ProbedModel(own, loss, OnDevice(samples, self.device), seed)
+        samples, self.warnings = read_samples(data)
+        self.waits_for_files = not isinstance(samples, TensorSamples)
+        self.probed = ProbedModel(own, loss, SamplesOnDevice(samples, self.device), training.seed)
         self.data_cap = self.samples_per_epoch = len(samples)
-        if not 1 <= batch <= self.data_cap:
-            raise Problem(f"batch {batch} is not between 1 and the {self.data_cap} samples: give another batch")
-        self.now = batch
-        self.piece = batch if batchnorm.layers(own) else None
-        self.optimizer = _optimizer(optimizer, lr, own)
+        self.now = training.batch
+        if not 1 <= self.now <= self.data_cap:
+            raise Problem(f"batch {self.now} is not between 1 and the {self.data_cap} samples: give another batch")
+        self.batchnorm_group = self.now if batchnorm.layers(own) else None
+        self.optimizer = _build_optimizer(training, own)
         self._lr = float(self.optimizer.param_groups[0]["lr"])
-        self.baseline = Baseline(self._lr, batch, warmup_epochs)
-        self.warmup_epochs = warmup_epochs
-        self.total_samples = None if epochs is None else epochs * self.samples_per_epoch
+        self.warmup_epochs = training.warmup_epochs
+        self.baseline = Baseline(self._lr, self.now, self.warmup_epochs)
+        self.total_samples = None if training.epochs is None else training.epochs * self.samples_per_epoch
         self._epoch = self._offset = 0
         self._check_loss()
 
-    @property
-    def counts_cpu_seconds(self) -> bool:
-        return super().counts_cpu_seconds and self._in_memory
-
     def lr(self) -> float:
-        ramp = (self.samples + self.now / 2) / self.samples_per_epoch
-        return self._lr if ramp >= self.warmup_epochs else self._lr * ramp / self.warmup_epochs
+        epochs = (self.samples + self.now / 2) / self.samples_per_epoch
+        return self._lr if epochs >= self.warmup_epochs else self._lr * epochs / self.warmup_epochs
 
-    def elsewhere(self, number: int) -> None:
+    def skip_ahead(self, number: int) -> None:
         self._epoch, self._offset = self._epoch + 1 + number, 0
 
-    def _differentiate(self, batch: int) -> tuple[float, Callable[[], Tensor] | None]:
+    def _update(self, batch: int, lr: float) -> float:
+        return update_weights(
+            self.optimizer, lr, partial(self._compute_gradient, batch), lambda loss: self._require_finite(loss, lr)
+        )
+
+    def _compute_gradient(self, batch: int) -> float:
         if self._offset + batch > self.samples_per_epoch:
             self._epoch, self._offset = self._epoch + 1, 0
-        order = rng.permutation(self.samples_per_epoch, self.subject.seed, self._epoch, rng.ORDER)
-        chosen = order[self._offset : self._offset + batch]
+        order = rng.permutation(self.samples_per_epoch, self.probed.seed, self._epoch, rng.ORDER)
+        indices = order[self._offset : self._offset + batch]
         self._offset += batch
-        objective = self.subject.objective(chosen, self.steps)
-        ((losses, _),) = objective.micro_batch_losses()
-        if not losses.requires_grad:
-            raise Problem("the loss does not depend on the model's parameters: check that it is made of model(inputs)")
-        losses.mean().backward()
-        return float(losses.detach().mean()), None
+        ((losses, _),) = self.probed.objective(indices, self.steps).micro_batch_losses()
+        loss = losses.mean()
+        require_graph(loss)
+        loss.backward()
+        return float(loss.detach())
 
-    def _place(self) -> Any:
+    def _data_position(self) -> Any:
         return self._epoch, self._offset
 
-    def _go_to(self, place: Any) -> None:
-        self._epoch, self._offset = place
+    def _seek(self, position: Any) -> None:
+        self._epoch, self._offset = position
 
     def _check_loss(self) -> None:
-        """A loss that adds samples up would make every gradient in proportion to the batch."""
-        once = self.subject.fixed_indices(8)
+        """A loss that sums over samples would make every gradient proportional to the batch."""
+        once = self.probed.fixed_indices(8)
         with preserve_model(self.model, "eval"):
-            value, twice = (self.subject.objective(chosen).value() for chosen in (once, torch.cat([once, once])))
+            value, twice = (self.probed.objective(indices).value() for indices in (once, torch.cat([once, once])))
         if not math.isfinite(value):
             raise Problem("the loss is not finite at the model's present weights: check the model and its data")
         if abs(value) > 1e-12 and abs(twice / value - 2) < 1e-3:
             raise Problem(
-                "the loss adds its samples up (twice the samples give twice the loss): return the mean over samples, "
-                "or one loss a sample as reduction='none' does"
+                "the loss is a sum over samples (twice the samples give twice the loss): return the mean over samples, "
+                "or one loss per sample as reduction='none' does"
             )
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _copy_module(model: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(model)
     except Exception as error:  # whatever a module's own __deepcopy__ may raise
         raise Problem(
             f"{type(model).__name__} cannot be copied ({error}), and advice trains a copy: "
-            f"give a module that copy.deepcopy takes"
+            f"give a module that copy.deepcopy accepts"
         ) from error
 
 
-def _optimizer(optimizer: Any, lr: float | None, model: nn.Module) -> Optimizer:
-    """By a name or dict of options as in a run, or by a callable over parameters, like torch.optim.AdamW."""
-    options = {} if lr is None else {"lr": lr}
+def _build_optimizer(training: ModuleTraining, model: nn.Module) -> Optimizer:
+    """From a name or a dict of options as in a run, or from a callable over parameters, like torch.optim.AdamW."""
+    optimizer = training.optimizer
+    options = {} if training.lr is None else {"lr": training.lr}
     if isinstance(optimizer, str | dict | parts.Config):
         about = {"name": optimizer} if isinstance(optimizer, str) else optimizer
         config = parts.configure("optim", about | options if isinstance(about, dict) else about)
-        made = optim.build(config, list(model.named_parameters()))
+        built: Optimizer = optim.build(config, list(model.named_parameters()))
     elif callable(optimizer):
-        made = partial(optimizer, **options)(model.parameters())
+        built = partial(optimizer, **options)(model.parameters())
     else:
         raise Problem(f"optimizer {optimizer!r} is neither a name nor a class: give one, like 'momentum' or AdamW")
-    if getattr(made, "needs_closure", False):
+    if getattr(built, "needs_closure", False):
         raise Problem("this optimizer differentiates the loss by itself: give another to measure with, like 'momentum'")
-    return made
+    return built
+
+
+class RunLearner(Learner):
+    """A recipe as training begins with it, or a run's folder at its newest checkpoint, which is only read."""
+
+    whole_batch_at_once = False
+
+    def __init__(self, run: Run, folder: Folder | None = None, data_dir: Path | None = None) -> None:
+        super().__init__()
+        self.run = engines.fit_run(run)
+        self.of = str(folder.path) if folder else run.name
+        self.at_rest = RunAtRest(self.run, engines.start(self.run.engine), folder, data_dir)
+        self._folder = folder
+        self.device = self.at_rest.engine.device
+        self.probed = ProbedModel.of_run(self.at_rest)
+        self.optimizer = self.at_rest.optimizer
+        self.now = self.at_rest.batch.global_batch
+        self.samples_per_epoch = self.data_cap = self.at_rest.batches.epoch_samples(self.now)
+        self.waits_for_files = self.at_rest.dataset.train.lazy
+        self._is_text = self.at_rest.dataset.task == "language"
+        self._streams = self.now
+        self.steps, self.samples = self.at_rest.progress.step, self.at_rest.progress.samples
+        self._fastest_micro_batch: int | None = None
+        self.micro_batch = self.at_rest.split.micro_batch
+        self.batchnorm_group = self.micro_batch if self.at_rest.split.whole_groups else None
+        self.baseline = learning_rates.baseline_of(self.run, self.now)
+        self.warmup_epochs = learning_rates.warmup_epochs(self.run, self.now)
+        self.total_epochs = self.at_rest.counter.total_epochs(self.now)
+        self.total_samples = self.total_epochs * self.samples_per_epoch
+        self.warnings += self._list_warnings()
+
+    def lr(self) -> float:
+        epochs = min((self.samples + self.now / 2) / self.samples_per_epoch, self.total_epochs)
+        return self.at_rest.lr_at(Position(epochs, self.total_epochs, self.now, self.steps, self.samples))
+
+    def skip_ahead(self, number: int) -> None:
+        offset = number * self.now if self._is_text and number * self.now < self.samples_per_epoch // 2 else 0
+        self._start_epoch(1 + number, offset)
+
+    def find_micro_batch(self, largest_batch: int) -> None:
+        """As `micro_batch=auto` does for a training; BatchNorm's groups and what the run sets are kept."""
+        if self.batchnorm_group is None and self.run.micro_batch == "auto":
+            self.micro_batch = self._fastest_micro_batch = micro_batch.choose(largest_batch, self._time_micro_batch)
+
+    def close(self) -> None:
+        self.at_rest.close()
+
+    def _time_micro_batch(self, count: int) -> float:
+        """By the clock that steps are timed with: another one might prefer another micro-batch."""
+        started = self.clock()
+        self.at_rest.gradient.forward.time_trial(count, self.now)
+        return self.clock() - started
+
+    def _update(self, batch: int, lr: float) -> float:
+        batches, offset = self.at_rest.batches, self.at_rest.progress.offset
+        if (self._is_text and batch != self._streams) or batches.epoch_samples(batch) - offset < batch:
+            self._start_epoch(1)
+        self._streams = batch
+        coming = batches.next(self.at_rest.progress, batch, self._split(batch))
+        sums = take_step(
+            self.at_rest,
+            coming,
+            self.at_rest.position,
+            lambda sums: self._require_finite(float(sums.loss) / coming.count, lr),
+            lr,
+        )
+        return float(sums.loss) / coming.count
+
+    def _split(self, batch: int) -> Split:
+        split = micro_batch.split_at_rest(self.at_rest, self._folder, batch)
+        fastest = self._fastest_micro_batch
+        return replace(split, micro_batch=min(fastest, batch)) if fastest else split
+
+    def _start_epoch(self, ahead: int, offset: int = 0) -> None:
+        progress = self.at_rest.progress
+        self._seek((replace(progress, epoch=progress.epoch + ahead, offset=offset), self._streams))
+
+    def _data_position(self) -> Any:
+        return self.at_rest.progress, self._streams
+
+    def _seek(self, position: Any) -> None:
+        self.at_rest.progress, self._streams = position
+        self.at_rest.gradient.forward.hidden_state = None
+
+    def _list_warnings(self) -> list[str]:
+        found = []
+        if self._is_text:
+            found.append("text is measured in single windows, each from an empty hidden state, unlike in training")
+        if self.run.selector.name != "all":
+            found.append(
+                f"the noise scale is that of all samples, though selector '{self.run.selector.name}' uses some of them"
+            )
+        if self.run.optimizer.name not in _PLAIN_OPTIMIZERS:
+            found.append(
+                f"the noise scale is that of the plain gradient; optimizer '{self.run.optimizer.name}' transforms it"
+            )
+        if self.run.global_batch.name != "constant":
+            found.append(f"the batch changes during this training; {self.now} is its present value")
+        if self.steps and self.epochs >= self.total_epochs:
+            found.append(
+                "this is the end of the training, where the noise scale is usually largest: for the whole training "
+                "give the recipe, or see the noise scale over training"
+            )
+        return found

@@ -1,20 +1,26 @@
-"""The learning rate and the warm-up at another batch: what LEGW, linear scaling and LARS make of the present ones."""
+"""The learning rate and the warm-up at another batch, by LEGW, linear scaling and LARS."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bigbatch.optim.lars import local_lr
+from bigbatch.probes.measurement.record import Record
 from bigbatch.run import Run
 from bigbatch.schedules import Baseline, goyal, legw
 
+if TYPE_CHECKING:
+    from bigbatch.advice.measurement import TensorSummary
+
 
 def baseline_of(run: Run, now: int) -> Baseline:
-    """What the run was tuned with: its schedule's baseline, or its own learning rate and batch."""
+    """The settings that the run was tuned with: its schedule's baseline, or its own learning rate and batch."""
     options: Any = run.schedule
-    in_words: Any = getattr(options, "warmup", None)  # of `composed`, which has kinds of warm-up
-    warmup = float(getattr(options, "warmup_epochs", getattr(in_words, "epochs", 0.0)))
+    composed_warmup: Any = getattr(options, "warmup", None)  # of `composed`, which has kinds of warm-up
+    warmup = float(getattr(options, "warmup_epochs", getattr(composed_warmup, "epochs", 0.0)))
     optimizer: Any = run.optimizer
     return Baseline(optimizer.lr, getattr(options, "baseline_batch", None) or now, warmup)
 
@@ -25,40 +31,51 @@ def warmup_epochs(run: Run, now: int) -> float:
     return legw(baseline, now).warmup_epochs if run.schedule.name == "legw" else baseline.warmup_epochs
 
 
-def at(
-    batch: int, baseline: Baseline, layers: dict[str, dict[str, float]], weight_decay: float, total_epochs: float | None
-) -> dict[str, Any]:
-    """By rule: learning rate and warm-up epochs at `batch`. `layers` has ‖w‖, trΣ and |G|² of each tensor."""
+@dataclass(frozen=True)
+class ScheduleRule(Record):
+    """The learning rate and the warm-up at one batch."""
+
+    OMIT_IF_NONE = ("global_batch", "trust_coefficient", "too_long")
+
+    lr: float
+    warmup_epochs: float
+    global_batch: int | None = None  # of the baseline
+    too_long: bool | None = None  # whether the warm-up is longer than the training
+    trust_coefficient: float | None = None  # of LARS
+
+
+@dataclass(frozen=True)
+class ScheduleRules(Record):
+    baseline: ScheduleRule
+    legw: ScheduleRule
+    linear: ScheduleRule
+    lars: ScheduleRule
+
+
+def scale_schedule(
+    batch: int, baseline: Baseline, layers: Iterable[TensorSummary], weight_decay: float, total_epochs: float | None
+) -> ScheduleRules:
+    """Learning rate and warm-up epochs at `batch`, by each rule."""
     by_legw, by_goyal = legw(baseline, batch), goyal(baseline, batch)
     linear_warmup = by_goyal.warmup_epochs if batch > baseline.global_batch else baseline.warmup_epochs
-    found: dict[str, dict[str, Any]] = {
-        "baseline": {
-            "lr": baseline.lr,
-            "global_batch": baseline.global_batch,
-            "warmup_epochs": baseline.warmup_epochs,
-        },
-        "legw": {"lr": by_legw.lr, "warmup_epochs": by_legw.warmup_epochs},
-        "linear": {"lr": by_goyal.lr, "warmup_epochs": linear_warmup},
-        "lars": {
-            "lr": by_goyal.lr,
-            "warmup_epochs": linear_warmup,
-            "trust_coefficient": trust_coefficient(batch, layers, weight_decay),
-        },
-    }
-    for name, rule in found.items():
-        if name != "baseline":
-            rule["too_long"] = total_epochs is not None and rule["warmup_epochs"] > total_epochs
-    return found
+    too_long = total_epochs is not None and linear_warmup > total_epochs
+    legw_too_long = total_epochs is not None and by_legw.warmup_epochs > total_epochs
+    return ScheduleRules(
+        baseline=ScheduleRule(baseline.lr, baseline.warmup_epochs, baseline.global_batch),
+        legw=ScheduleRule(by_legw.lr, by_legw.warmup_epochs, None, legw_too_long),
+        linear=ScheduleRule(by_goyal.lr, linear_warmup, None, too_long),
+        lars=ScheduleRule(by_goyal.lr, linear_warmup, None, too_long, trust_coefficient(batch, layers, weight_decay)),
+    )
 
 
-def trust_coefficient(batch: int, layers: dict[str, dict[str, float]], weight_decay: float) -> float | None:
+def trust_coefficient(batch: int, layers: Iterable[TensorSummary], weight_decay: float) -> float | None:
     """η with which LARS moves its median layer as fast as plain SGD would: 1 / median of ‖w‖ / (‖g‖ + β‖w‖).
 
     ‖g‖² of a batch is |G|² + trΣ/B. Tensors of one dimension are left out, as LARS leaves them out by default.
     """
     found = []
-    for layer in layers.values():
-        gradient_norm = max(0.0, layer["signal"] + layer["noise"] / batch) ** 0.5
-        if layer["dimensions"] > 1 and gradient_norm > 0 and layer["weight"] > 0:
-            found.append(local_lr(layer["weight"], gradient_norm, 1.0, weight_decay, 0.0))
+    for layer in layers:
+        gradient_norm = max(0.0, layer.signal + layer.noise / batch) ** 0.5
+        if layer.dimensions > 1 and gradient_norm > 0 and layer.weight > 0:
+            found.append(local_lr(layer.weight, gradient_norm, 1.0, weight_decay, 0.0))
     return 1 / median(found) if found else None

@@ -1,49 +1,68 @@
-"""The noise scale where a learner's weights are now, from batches that grow until it is known or time is up."""
+"""The noise scale at a learner's present weights, from batches that grow until it is known or time is up."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from bigbatch.advice.decide import Floats, ends
+from bigbatch.advice.goodput import LEVEL, Floats, Interval
 from bigbatch.advice.learner import Learner
 from bigbatch.errors import Problem
-from bigbatch.probes.measurement.objective import describe_mode, trainable_parameters
+from bigbatch.probes.measurement.objective import describe_mode
 from bigbatch.probes.measurement.read_only import preserve_model
-from bigbatch.probes.noise_scale import bootstrap_noise_scales, noise_to_signal, sample_noise_and_signal
+from bigbatch.probes.measurement.record import Record
+from bigbatch.probes.noise_scale import (
+    TensorNoise,
+    bootstrap_noise_scales,
+    noise_by_tensor,
+    noise_to_signal,
+    quantile_interval,
+    sample_noise_and_signal,
+)
 
-_ROWS, _FEW_ROWS = 16, 8
+_BATCHES, _FEW_BATCHES = 16, 8
 _SMALLEST_BATCH = 64
-_PIECES = 8  # of a batch, where BatchNorm does not say how large they are
-_TIGHT = 1.5  # upper over lower end: no need to know more, since B* goes with the root
+_MICRO_BATCHES = 8  # per batch, where BatchNorm does not set their size
+_TIGHT = 1.5  # upper over lower end: enough, since B* grows with the square root
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Rows of trΣ and |G|², a batch each, and what they say."""
+class NoiseSummary(Record):
+    estimate: float | None
+    interval: Interval
+    only_lower_bound: bool
+    noise: float
+    signal: float
+    rows: int
+    batch: int
+    micro_batch: int
+
+
+@dataclass(frozen=True)
+class NoiseSample:
+    """trΣ and |G|² of some batches, and the noise scale that follows."""
 
     noise: tuple[float, ...]
     signal: tuple[float, ...]
-    layers: dict[str, dict[str, float]]
+    layers: dict[str, TensorNoise]
     batch: int
-    piece: int
-    treatment: dict[str, Any]
+    micro_batch: int
+    mode: dict[str, str]  # of the model, BatchNorm and dropout
 
     @cached_property
     def draws(self) -> Floats:
         return bootstrap_noise_scales(self.noise, self.signal)
 
     @property
-    def interval(self) -> list[float | None]:
-        return ends(self.draws)
+    def interval(self) -> Interval:
+        return quantile_interval(self.draws, LEVEL)
 
     @property
     def only_lower_bound(self) -> bool:
-        """The signal's lower end is not above zero: the batches were too small to tell it from the noise."""
+        """The signal's lower end is not positive: the batches were too small to separate it from the noise."""
         return self.interval[1] is None
 
     @property
@@ -52,84 +71,76 @@ class Noise:
         return noise_to_signal(float(np.mean(self.noise)), float(np.mean(self.signal)))
 
     @property
-    def used(self) -> float:
-        """What to reckon with: the estimate, or the lower end where that is all there is."""
+    def best_known(self) -> float:
+        """The estimate, or the lower end where only that is known."""
         low = self.interval[0]
         if self.only_lower_bound or self.estimate is None:
-            # a batch says little of a noise scale beyond twice its size: so much can be said when it says nothing
+            # a batch shows little of a noise scale beyond twice its size, so the batch itself is a safe lower bound
             return float(self.batch) if low is None else low
         return self.estimate
 
-    def about(self) -> dict[str, Any]:
-        return {
-            "estimate": self.estimate,
-            "interval": self.interval,
-            "only_lower_bound": self.only_lower_bound,
-            "noise": float(np.mean(self.noise)),
-            "signal": float(np.mean(self.signal)),
-            "rows": len(self.noise),
-            "batch": self.batch,
-            "piece": self.piece,
-        }
+    def summary(self) -> NoiseSummary:
+        return NoiseSummary(
+            estimate=self.estimate,
+            interval=self.interval,
+            only_lower_bound=self.only_lower_bound,
+            noise=float(np.mean(self.noise)),
+            signal=float(np.mean(self.signal)),
+            rows=len(self.noise),
+            batch=self.batch,
+            micro_batch=self.micro_batch,
+        )
 
 
-def at_a_glance(learner: Learner) -> Noise:
-    """From few batches, for a point on the way."""
-    batch, piece = _sizes(learner, growth=1)
-    return _measured(learner, batch, piece, _FEW_ROWS)
+def sample_noise_quickly(learner: Learner) -> NoiseSample:
+    """From few batches, for a point of the curve over training."""
+    return _sample_noise(learner, *_choose_sizes(learner, growth=1), _FEW_BATCHES)
 
 
-def glance_samples(learner: Learner) -> int:
-    """How many samples it takes."""
-    return _FEW_ROWS * _sizes(learner, growth=1)[0]
+def count_quick_samples(learner: Learner) -> int:
+    """The number of samples that `sample_noise_quickly` takes."""
+    return _FEW_BATCHES * _choose_sizes(learner, growth=1)[0]
 
 
-def measured(learner: Learner, seconds: float) -> Noise:
+def sample_noise(learner: Learner, seconds: float) -> NoiseSample:
     """Larger and larger batches, until the interval is tight, half the data is in a batch, or the next round would
     take longer than there is time."""
     started = time.perf_counter()
     growth = 1
     while True:
-        batch, piece = _sizes(learner, growth)
+        batch, micro_batch = _choose_sizes(learner, growth)
         round_started = time.perf_counter()
-        found = _measured(learner, batch, piece, _ROWS)
+        found = _sample_noise(learner, batch, micro_batch, _BATCHES)
         now = time.perf_counter()
         low, high = found.interval
         if low is not None and high is not None and high <= _TIGHT * low:
             return found
         affordable = (seconds - (now - started)) / (now - round_started)  # rounds like this one
         factor = min(4, int(affordable))
-        if factor < 2 or _sizes(learner, factor * growth) == (batch, piece):
+        if factor < 2 or _choose_sizes(learner, factor * growth) == (batch, micro_batch):
             return found
         growth *= factor
 
 
-def _sizes(learner: Learner, growth: int) -> tuple[int, int]:
-    """A batch and its pieces. At most half of the data, unless the present batch is more."""
-    samples = len(learner.subject.samples)
+def _choose_sizes(learner: Learner, growth: int) -> tuple[int, int]:
+    """A batch and its micro-batches. At most half of the data, unless the present batch is more."""
+    samples = len(learner.probed.samples)
     if samples < 2:
         raise Problem(f"the noise scale compares samples, but there is {samples}: give more data")
-    if learner.piece is None:
+    if learner.batchnorm_group is None:
         batch = min(growth * max(learner.now, _SMALLEST_BATCH), max(learner.now, samples // 2, 2))
         batch = max(2, min(batch, samples))
-        return batch, max(1, batch // _PIECES)
-    piece = max(1, min(learner.piece, samples // 2))
-    pieces = max(2, min(growth * max(2, learner.now // piece), samples // 2 // piece))
-    return pieces * piece, piece
+        return batch, max(1, batch // _MICRO_BATCHES)
+    group = max(1, min(learner.batchnorm_group, samples // 2))
+    groups = max(2, min(growth * max(2, learner.now // group), samples // 2 // group))
+    return groups * group, group
 
 
-def _measured(learner: Learner, batch: int, piece: int, rows: int) -> Noise:
+def _sample_noise(learner: Learner, batch: int, micro_batch: int, batches: int) -> NoiseSample:
     with preserve_model(learner.model):
-        noise, signal = sample_noise_and_signal(learner.subject, batch, piece, rows)
-        said = describe_mode(learner.model, piece)
-    means = zip(
-        trainable_parameters(learner.model), noise.mean(dim=0).tolist(), signal.mean(dim=0).tolist(), strict=True
-    )
-    return Noise(
-        tuple(noise.sum(dim=1).tolist()),
-        tuple(signal.sum(dim=1).tolist()),
-        {name: {"noise": s, "signal": q} for name, s, q in means},
-        batch,
-        piece,
-        said,
+        noise, signal = sample_noise_and_signal(learner.probed, batch, micro_batch, batches)
+        mode = describe_mode(learner.model, micro_batch)
+    layers = noise_by_tensor(learner.model, noise, signal)
+    return NoiseSample(
+        tuple(noise.sum(dim=1).tolist()), tuple(signal.sum(dim=1).tolist()), layers, batch, micro_batch, mode
     )

@@ -17,13 +17,13 @@ class Advised:
 
 def advised(run: Run, seconds: float) -> Advised:
     """In a worker."""
-    from bigbatch.advice import advise_run, words
+    from bigbatch.advice import advise_run, report
 
     advice = advise_run(run, seconds=seconds)
     return Advised(
         advice.batch,
         [
-            f"{words.verdict(advice)} (grade {advice.grade}: {'; '.join(advice.reasons)})",
-            f"noise scale: {words.noise_scale(advice)}; a step takes {words.step_time(advice)}",
+            f"{report.format_verdict(advice)} (grade {advice.grade}: {'; '.join(advice.reasons)})",
+            f"noise scale: {report.format_noise_scale(advice)}; a step takes {report.format_step_time(advice)}",
         ],
     )

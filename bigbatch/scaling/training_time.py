@@ -113,7 +113,7 @@ class TrainingTimeEstimator:
         )
 
     def _samples(self, global_batch: int, noise_scale: float) -> float:
-        from bigbatch.advice.decide import samples_factor
+        from bigbatch.probes.noise_scale import samples_factor
 
         return float(samples_factor(global_batch, self.global_batch, noise_scale))
 

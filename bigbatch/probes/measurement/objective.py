@@ -151,14 +151,18 @@ def differentiate(
     loss: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False, retain_graph: bool = False
 ) -> Vector:
     """The gradient of a loss, zero for parameters that it does not depend on."""
-    if not loss.requires_grad:
-        raise Problem("the loss does not depend on the model's parameters: compute it from model(inputs)")
+    require_graph(loss)
     retain_graph = create_graph or retain_graph
     return list(
         torch.autograd.grad(
             loss, parameters, create_graph=create_graph, retain_graph=retain_graph, materialize_grads=True
         )
     )
+
+
+def require_graph(loss: Tensor) -> None:
+    if not loss.requires_grad:
+        raise Problem("the loss does not depend on the model's parameters: compute it from model(inputs)")
 
 
 def require_finite(tensors: Sequence[Tensor], what: str) -> None:

@@ -9,10 +9,11 @@ import torch
 from advice_learner import STANDSTILL, found_of, learner_of
 from analytic import DELTA, half_square, regression
 
-from bigbatch.advice import advise, noise
-from bigbatch.advice.answer import answered
-from bigbatch.advice.records import Records
-from bigbatch.advice.verify import compared
+from bigbatch.advice import advise
+from bigbatch.advice.history import History
+from bigbatch.advice.noise import sample_noise
+from bigbatch.advice.recommendation import recommend
+from bigbatch.advice.verification import compare_losses
 
 FIXED, PER_SAMPLE = 3e-3, 62.5e-6  # a/b = 48: B* = √(48 · 33.67) = 40.2
 
@@ -36,7 +37,7 @@ def test_the_noise_scale_of_a_data_set_lies_in_its_own_interval():
     held = 0
     for seed in range(60):
         model, data = regression(seed, samples=1000, delta=DELTA / 2)
-        found = noise.measured(learner_of(model, data, seed=seed), seconds=60.0)
+        found = sample_noise(learner_of(model, data, seed=seed), seconds=60.0)
         held += inside(noise_scale_of(model, data), found.interval)
     assert held >= 51  # 85 %
 
@@ -44,26 +45,26 @@ def test_the_noise_scale_of_a_data_set_lies_in_its_own_interval():
 def test_the_best_batch_follows_from_the_noise_scale_and_the_times():
     model, data = regression(0)
     learner = learner_of(model, data)
-    advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE), History())
     assert advice.optimum == pytest.approx(math.sqrt(48 * advice.noise_scale))
-    # the times are exact, so that only the noise is in doubt
+    # the times are exact, so that only the noise is uncertain
     assert advice.interval == pytest.approx([math.sqrt(48 * end) for end in advice.noise_scale_interval])
     assert advice.batch in (32, 64)
 
 
 def test_a_batch_that_is_no_faster_than_the_present_one_is_not_advised():
     model, data = regression(0)
-    best = answered(learner_of(model, data), found_of(learner_of(model, data), FIXED, PER_SAMPLE), Records()).optimum
+    best = recommend(learner_of(model, data), found_of(learner_of(model, data), FIXED, PER_SAMPLE), History()).optimum
     learner = learner_of(model, data, batch=round(best))
-    advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE), History())
     assert advice.batch == round(best)
-    assert advice.share_of_best == pytest.approx(1.0, abs=0.01)
+    assert advice.fraction_of_best == pytest.approx(1.0, abs=0.01)
 
 
 def test_an_answer_by_hand():
     model, data = regression(0)
     learner = learner_of(model, data, epochs=2.0)
-    advice = answered(learner, found_of(learner, FIXED, PER_SAMPLE), Records())
+    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE), History())
     phi = advice.noise_scale
     factor = (phi + advice.batch) / (phi + 64)
     assert advice.expected["samples"]["factor"] == pytest.approx(factor)
@@ -82,7 +83,7 @@ def test_an_answer_by_hand():
 
 def test_batches_grow_until_the_noise_scale_is_known():
     model, data = regression(0, samples=20_000, delta=DELTA / 5)  # φ is about 680, ten times the batch
-    found = noise.measured(learner_of(model, data), seconds=60.0)
+    found = sample_noise(learner_of(model, data), seconds=60.0)
     assert found.batch > 64
     assert not found.only_lower_bound
     truth = (6 * (0.036 + 4) + 0.036) / 0.036
@@ -100,18 +101,18 @@ def test_where_the_data_cannot_tell_there_is_only_a_lower_bound_and_it_is_said()
     assert advice.grade == "low"
     assert advice.interval[1] is None
     assert advice.noise_scale == advice.noise_scale_interval[0] > 16
-    assert "only known from below" in advice.reasons[0]
+    assert "only a lower bound of the noise scale" in advice.reasons[0]
     assert any("only a lower bound" in warning for warning in advice.warnings)
 
 
 def test_a_step_without_fixed_cost_wants_the_smallest_batch_and_one_without_growth_the_largest():
     model, data = regression(0)
     learner = learner_of(model, data)
-    small = answered(learner, found_of(learner, 0.0, 1e-4), Records())
+    small = recommend(learner, found_of(learner, 0.0, 1e-4), History())
     assert (small.batch, small.limited_by) == (16, "times")  # no smaller one was timed
     assert small.optimum == pytest.approx(0.0, abs=1e-3)
     assert any("--batches times smaller ones" in warning for warning in small.warnings)
-    large = answered(learner, found_of(learner, 1e-2, 0.0), Records())
+    large = recommend(learner, found_of(learner, 1e-2, 0.0), History())
     assert (large.batch, large.limited_by) == (2048, "data")
 
 
@@ -120,7 +121,7 @@ def test_memory_caps_what_goes_in_one_piece():
     learner = learner_of(model, data)
     found = found_of(learner, 1.0, 1e-6)  # B* is about 5800
     found.memory = type(found.memory)(0.0, 1000.0, 500_000.0, "by hand")
-    advice = answered(learner, found, Records())
+    advice = recommend(learner, found, History())
     assert (advice.memory_cap, advice.batch, advice.limited_by) == (450, 256, "memory")
     assert any("beyond what memory allows" in warning for warning in advice.warnings)
 
@@ -131,20 +132,20 @@ def test_memory_caps_what_goes_in_one_piece():
         # differences 1, 2, 3, 4, 5: 3 ± 2.132·1.5811/√5 = 3 ± 1.507
         ([(0.0, 1.0), (0.0, 2.0), (0.0, 3.0), (0.0, 4.0), (0.0, 5.0)], "worse"),
         ([(1.0, 0.0), (2.0, 0.0), (3.0, 0.0), (4.0, 0.0), (5.0, 0.0)], "better"),
-        ([(0.0, 1.0), (0.0, -2.0), (0.0, 3.0), (0.0, -4.0), (0.0, 5.0)], "no difference beyond doubt"),
+        ([(0.0, 1.0), (0.0, -2.0), (0.0, 3.0), (0.0, -4.0), (0.0, 5.0)], "no significant difference"),
         ([(0.0, 1.0), (0.0, None)], "worse"),
         ([(None, 1.0), (0.0, None)], "undecided"),
     ],
 )
 def test_two_batches_compared_by_hand(pairs, verdict):
-    found = compared(pairs, 64, 128)
+    found = compare_losses(pairs, 64, 128)
     assert found["verdict"] == verdict
     if found["difference"] == pytest.approx(3.0) and verdict == "worse":
         assert found["interval"] == pytest.approx([1.4926, 4.5074], abs=1e-3)
 
 
 def test_verifying_sees_that_twice_a_batch_far_beyond_the_noise_is_worse():
-    """Without noise (φ is 0) half the steps at √2 times the lr come less far, for any seed and without doubt."""
+    """Without noise (φ is 0) half the steps at √2 times the lr come less far, for every seed."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(512, 4, generator=generator, dtype=torch.float64)
     y = x @ torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)

@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bigbatch
-from bigbatch.advice import Advice, noise
+from bigbatch.advice import Advice
+from bigbatch.advice.noise import sample_noise_quickly
 from bigbatch.errors import Problem
 
 cross_entropy = nn.functional.cross_entropy
@@ -114,7 +115,7 @@ def test_the_page_is_whole_and_fetches_nothing(advised, tmp_path):
     assert text.count("<svg") == 7
     assert re.findall(r'(?:src|href)="(?!#|data:)[^"]*', text) == []
     for heading in (
-        "Progress a second",
+        "Progress per second",
         "Noise scale over training",
         "Mean |g| of",
         "Stride of a step",
@@ -128,8 +129,8 @@ def test_the_page_is_whole_and_fetches_nothing(advised, tmp_path):
 
 def test_mean_and_single_losses_say_the_same():
     model, data = regression(0)
-    single = noise.at_a_glance(learner_of(model, data))
-    mean = noise.at_a_glance(
+    single = sample_noise_quickly(learner_of(model, data))
+    mean = sample_noise_quickly(
         learner_of(model, data, loss=lambda outputs, targets: half_square(outputs, targets).mean())
     )
     assert single.noise == pytest.approx(mean.noise)
@@ -151,7 +152,7 @@ def test_the_lr_climbs_through_the_warm_up():
         seen.append(learner.lr())
         learner.step(64)
     assert seen == pytest.approx([0.01, 0.03, 0.05, 0.07, 0.09, 0.1, 0.1])  # at the middle of each batch
-    assert learner.warm
+    assert learner.warmup_is_over
 
 
 def test_what_is_tried_out_is_taken_back():
@@ -159,11 +160,11 @@ def test_what_is_tried_out_is_taken_back():
     learner = learner_of(model, data, optimizer="momentum", lr=0.01)
     learner.step(64)
     before = learner.model.weight.detach().clone(), learner.optimizer.state_dict(), learner.steps
-    with learner.kept():
+    with learner.undo_steps():
         first = [learner.step(32) for _ in range(3)]
     assert torch.equal(learner.model.weight, before[0])
     assert learner.steps == before[2]
-    with learner.kept():
+    with learner.undo_steps():
         assert [learner.step(32) for _ in range(3)] == first  # the same samples, the same momentum
 
 
@@ -204,15 +205,15 @@ def summed(outputs, targets):
     ("changed", "sentence"),
     [
         ({"model": Hollow()}, "Hollow has no trainable parameters to probe: unfreeze some, or give another model"),
-        ({"model": 3}, "int is no torch.nn.Module"),
+        ({"model": 3}, "int is not a torch.nn.Module"),
         ({"model": Blind()}, "the loss does not depend on the model's parameters"),
         ({"model": Rootless()}, "the gradient is not finite"),
         ({"loss": uneven}, r"the loss has shape \(8, 4\) for 8 samples: return the mean over samples, or one loss"),
-        ({"loss": summed}, "the loss adds its samples up"),
+        ({"loss": summed}, "the loss is a sum over samples"),
         ({"data": (torch.full((40, 12), float("nan")), torch.zeros(40).long())}, "the loss is not finite"),
-        ({"batches": [32, 64, 4096]}, "a batch of 4096 is more than the 300 samples there are: give at most 300"),
-        ({"batches": [32, 64]}, "make no line: give three or more rising numbers"),
-        ({"batches": [64, 32, 16]}, "make no line: give three or more rising numbers"),
+        ({"batches": [32, 64, 4096]}, "a batch of 4096 is larger than the 300 samples: give at most 300"),
+        ({"batches": [32, 64]}, "do not define a line: give three or more increasing numbers"),
+        ({"batches": [64, 32, 16]}, "do not define a line: give three or more increasing numbers"),
         ({"batch": 301}, "batch 301 is not between 1 and the 300 samples"),
         ({"data": 7}, "int cannot be probed with"),
         ({"lr": -1.0}, "lr should be greater than or equal to 0"),
@@ -220,9 +221,9 @@ def summed(outputs, targets):
         ({"lr": 1e30}, "the loss was not finite at step 2 with lr 1e.30: give a lower learning rate"),
         ({"optimizer": "lasr"}, "no optimizer called 'lasr'; did you mean 'lars'"),
         ({"optimizer": 5}, "neither a name nor a class"),
-        ({"seconds": 0.0}, "no time to measure in"),
-        ({"seconds": float("inf")}, "inf seconds are no time to measure in: give a finite number"),
-        ({"steps": 0}, "0 steps train nothing"),
+        ({"seconds": 0.0}, "seconds must be a finite number above 0, got 0.0"),
+        ({"seconds": float("inf")}, "seconds must be a finite number above 0, got inf: give"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )

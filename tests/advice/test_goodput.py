@@ -7,18 +7,16 @@ import math
 import numpy as np
 import pytest
 
-from bigbatch.advice import words
-from bigbatch.advice.decide import (
-    Known,
-    efficiency,
-    ends,
-    goodput,
-    graded,
-    optimum,
-    rounded,
-    samples_factor,
+from bigbatch.advice.goodput import (
+    Evidence,
+    GoodputModel,
+    grade_evidence,
+    optimal_batch,
+    relative_goodput,
+    round_to_power_of_two,
     time_factor,
 )
+from bigbatch.probes.noise_scale import quantile_interval, samples_factor
 
 FIXED, PER_SAMPLE = 3e-3, 62.5e-6  # a step of 16 takes 4 ms, one of 64 takes 7 ms
 
@@ -27,39 +25,38 @@ def known(**changed):
     draws = {"noise_draws": np.array([100.0] * 50 + [144.0] * 50), "fixed_draws": np.full(100, FIXED)}
     about = {"now": 16, "noise_scale": 112.0, "only_lower_bound": False, "fixed_seconds": FIXED}
     about |= {"seconds_per_sample": PER_SAMPLE, "per_sample_draws": np.full(100, PER_SAMPLE)}
-    return Known(**(about | draws | changed))
+    return GoodputModel(**(about | draws | changed))
 
 
 def test_samples_steps_and_time_by_hand():
     # φ = 112: (112 + 64)/(112 + 16) = 1.375 times the samples, a quarter of that in steps, each 7/4 as long
     assert samples_factor(64, 16, 112.0) == pytest.approx(1.375)
-    assert efficiency(64, 16, 112.0) == pytest.approx(128 / 176)
     assert time_factor(64, 16, 112.0, FIXED, PER_SAMPLE) == pytest.approx(1.375 / 4 * 7 / 4)
-    expected = known().expected(64, samples_now=16_000)
+    expected = known().expect(64, samples_now=16_000)
     steps = expected["steps"]
     assert (steps["factor"], steps["now"], steps["then"]) == pytest.approx((0.34375, 1000, 343.75))
     assert steps["interval"] == pytest.approx([0.25 * 208 / 160, 0.25 * 164 / 116])  # φ of 144 and of 100
     assert expected["samples"]["then"] == pytest.approx(22_000)
     assert expected["seconds"]["now"] == pytest.approx(4.0)
     assert expected["seconds"]["then"] == pytest.approx(343.75 * 7e-3)
-    assert known().expected(64, None)["seconds"]["then"] is None
+    assert known().expect(64, None)["seconds"]["then"] is None
 
 
 def test_the_best_batch_by_hand_is_where_goodput_peaks():
     # √(3 ms · 112 / 62.5 µs) = √5376 = 73.3; four times the noise scale gives twice the batch
-    assert optimum(112.0, FIXED, PER_SAMPLE) == pytest.approx(math.sqrt(5376))
-    assert optimum(448.0, FIXED, PER_SAMPLE) == pytest.approx(2 * math.sqrt(5376))
+    assert optimal_batch(112.0, FIXED, PER_SAMPLE) == pytest.approx(math.sqrt(5376))
+    assert optimal_batch(448.0, FIXED, PER_SAMPLE) == pytest.approx(2 * math.sqrt(5376))
     sizes = np.arange(1, 2000)
-    assert sizes[goodput(sizes, 16, 112.0, FIXED, PER_SAMPLE).argmax()] == 73
-    assert goodput(16, 16, 112.0, FIXED, PER_SAMPLE) == pytest.approx(1.0)
+    assert sizes[relative_goodput(sizes, 16, 112.0, FIXED, PER_SAMPLE).argmax()] == 73
+    assert relative_goodput(16, 16, 112.0, FIXED, PER_SAMPLE) == pytest.approx(1.0)
 
 
 def test_rounding_to_a_power_of_two_costs_at_most_three_percent():
     for noise_scale in (1.0, 48.0, 1e5):  # 48 = a/b is the sharpest peak there is
-        best = optimum(noise_scale, FIXED, PER_SAMPLE)
-        at_best = goodput(best, 16, noise_scale, FIXED, PER_SAMPLE)
+        best = optimal_batch(noise_scale, FIXED, PER_SAMPLE)
+        at_best = relative_goodput(best, 16, noise_scale, FIXED, PER_SAMPLE)
         for off in (1 / math.sqrt(2), math.sqrt(2)):
-            assert goodput(off * best, 16, noise_scale, FIXED, PER_SAMPLE) > 0.97 * at_best
+            assert relative_goodput(off * best, 16, noise_scale, FIXED, PER_SAMPLE) > 0.97 * at_best
 
 
 @pytest.mark.parametrize(
@@ -76,72 +73,54 @@ def test_rounding_to_a_power_of_two_costs_at_most_three_percent():
     ],
 )
 def test_the_batch_is_a_power_of_two_within_its_limits(best, smallest, cap, batch):
-    assert rounded(best, smallest, cap) == batch
+    assert round_to_power_of_two(best, smallest, cap) == batch
 
 
 def test_noise_without_end_costs_no_samples_and_has_no_best_batch():
     assert samples_factor(4096, 16, math.inf) == 1
-    assert optimum(math.inf, FIXED, PER_SAMPLE) == math.inf
-    assert optimum(112.0, FIXED, 0.0) == math.inf
-    assert optimum(math.inf, 0.0, PER_SAMPLE) == 0  # without a fixed cost no batch is faster than a small one
+    assert optimal_batch(math.inf, FIXED, PER_SAMPLE) == math.inf
+    assert optimal_batch(112.0, FIXED, 0.0) == math.inf
+    assert optimal_batch(math.inf, 0.0, PER_SAMPLE) == 0  # without a fixed cost no batch is faster than a small one
 
 
-def test_intervals_carry_the_doubt_of_noise_and_times_together():
-    low, high = known().best_interval()
+def test_intervals_include_the_uncertainty_of_noise_and_times_together():
+    low, high = known().optimum_interval()
     assert (low, high) == pytest.approx((math.sqrt(4800), math.sqrt(6912)))  # φ of 100 and of 144
-    both = known(fixed_draws=np.array([FIXED, 4 * FIXED] * 50)).best_interval()
+    both = known(fixed_draws=np.array([FIXED, 4 * FIXED] * 50)).optimum_interval()
     assert both == pytest.approx([math.sqrt(4800), math.sqrt(4 * 6912)])
-    assert known(noise_draws=np.array([100.0] * 90 + [math.inf] * 10)).best_interval()[1] is None
-    assert ends(np.arange(1.0, 101.0)) == [5.0, 95.0]
+    assert known(noise_draws=np.array([100.0] * 90 + [math.inf] * 10)).optimum_interval()[1] is None
+    assert quantile_interval(np.arange(1.0, 101.0), 0.9) == [5.0, 95.0]
 
 
 GOOD = {"interval": [50.0, 90.0], "only_lower_bound": False, "misfit": 0.04, "spread": 0.1, "steps": 200}
-GOOD |= {"warmup_reached": True, "best": 70.0, "timed": (4, 1024), "drift": 1.2}
+GOOD |= {"warmup_is_over": True, "best": 70.0, "timed": (4, 1024), "drift": 1.2}
 
 
 @pytest.mark.parametrize(
     ("changed", "grade", "reason"),
     [
         ({}, "high", "known within a factor of 1.8, step times fit to 4 %"),
-        ({"interval": [30.0, 90.0]}, "medium", "known within a factor of 3.0 only"),
-        ({"interval": [10.0, 90.0]}, "low", "known within a factor of 9.0 only"),
+        ({"interval": [30.0, 90.0]}, "medium", "known only within a factor of 3.0"),
+        ({"interval": [10.0, 90.0]}, "low", "known only within a factor of 9.0"),
         ({"interval": [0.0, 90.0]}, "low", "any up to 90"),
-        ({"interval": [50.0, None], "only_lower_bound": True}, "low", "only known from below"),
-        ({"misfit": 0.2}, "medium", "miss the line a + b·B by up to 20 %"),
-        ({"misfit": 0.4}, "low", "miss the line a + b·B by up to 40 %"),
+        ({"interval": [50.0, None], "only_lower_bound": True}, "low", "only a lower bound"),
+        ({"misfit": 0.2}, "medium", "differ from the line a + b·B by up to 20 %"),
+        ({"misfit": 0.4}, "low", "differ from the line a + b·B by up to 40 %"),
         ({"spread": 0.5}, "medium", "the machine was busy"),
         ({"steps": 12}, "medium", "only 12 steps were trained"),
-        ({"warmup_reached": False}, "low", "the warm-up was not over"),
-        ({"drift": 9.0}, "medium", "still on the move: 9 times what it was"),
-        ({"best": 9000.0}, "medium", "outside of the timed ones (4 to 1024)"),
+        ({"warmup_is_over": False}, "low", "the warm-up was not over"),
+        ({"drift": 9.0}, "medium", "still changing: 9 times what it was"),
+        ({"best": 9000.0}, "medium", "outside the timed ones (4 to 1024)"),
     ],
 )
 def test_the_grade_has_a_reason(changed, grade, reason):
-    found, reasons = graded(**(GOOD | changed))
+    found, reasons = grade_evidence(Evidence(**(GOOD | changed)))
     assert found == grade
     assert len(reasons) == 1
     assert reason in reasons[0]
 
 
 def test_the_worst_fault_decides_and_all_are_named():
-    grade, reasons = graded(**(GOOD | {"misfit": 0.2, "warmup_reached": False, "spread": 1.0}))
+    grade, reasons = grade_evidence(Evidence(**(GOOD | {"misfit": 0.2, "warmup_is_over": False, "spread": 1.0})))
     assert grade == "low"
     assert len(reasons) == 3
-
-
-def test_numbers_for_people():
-    assert [words.number(value) for value in (1_234_567.0, 73.32, 0.01234, None)] == [
-        "1,234,567",
-        "73.3",
-        "0.0123",
-        "∞",
-    ]
-    assert [words.duration(value) for value in (0.00123, 4.0, 180.0, 9000.0, None)] == [
-        "1.23 ms",
-        "4 s",
-        "3 min",
-        "2.5 h",
-        "–",
-    ]
-    assert words.span([52.0, 98.4]) == "52 to 98.4"
-    assert words.span([52.0, None]) == "at least 52"

@@ -1,0 +1,182 @@
+"""From the noise scale and the time of a step to a batch: goodput, expected time, confidence intervals, a grade.
+
+With φ the noise scale, a loss takes samples in proportion to φ + B. A step takes a + b·B seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigbatch.output.formatting import format_percent
+from bigbatch.probes.measurement.record import Record
+from bigbatch.probes.noise_scale import quantile_interval, samples_factor
+
+Floats = NDArray[np.float64]
+Interval = list[float | None]  # an upper end of None is infinity
+Grade = Literal["high", "medium", "low"]
+
+LEVEL = 0.9  # of every confidence interval here
+_FEW_STEPS = 50
+_MAX_DRIFT = 4.0  # of the noise scale, within the second half of the short training
+_GRADES: tuple[Grade, ...] = ("high", "medium", "low")
+
+
+def time_factor(batch: Any, now: float, noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> Any:
+    """Time to the same loss at `batch` over that at `now`."""
+    steps = samples_factor(batch, now, noise_scale) * now / batch
+    return steps * (fixed_seconds + seconds_per_sample * batch) / (fixed_seconds + seconds_per_sample * now)
+
+
+def relative_goodput(batch: Any, now: float, noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> Any:
+    """Progress per second at `batch` over that at `now`: throughput times efficiency."""
+    return 1 / time_factor(batch, now, noise_scale, fixed_seconds, seconds_per_sample)
+
+
+def optimal_batch(noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> Any:
+    """B* = √(aφ/b), where goodput peaks; infinite where a sample takes no time or φ has no upper end."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.sqrt(np.asarray(fixed_seconds, float) * noise_scale / seconds_per_sample)
+    return np.where(np.isnan(found), 0.0, found)  # 0·∞: a step has no fixed cost, so that a batch of one is best
+
+
+def round_to_power_of_two(batch: float, smallest: int, cap: int) -> int:
+    """The nearest power of two between two limits, of which the cap is the stricter one. Goodput is flat enough at its
+    peak for that (at most 3 % less where no limit applies)."""
+    power = 2 ** round(math.log2(max(smallest, min(batch, cap))))
+    if power < smallest:
+        power *= 2
+    return power if power <= cap else max(1, 2 ** math.floor(math.log2(cap)))
+
+
+@dataclass(frozen=True)
+class GoodputPoint(Record):
+    batch: int
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class Expectation(Record):
+    """What it takes to reach the same loss at another batch, relative to now and as a number."""
+
+    factor: float
+    interval: Interval  # of the factor
+    now: float | None  # None where the length of the training is not known
+    then: float | None
+
+
+@dataclass(frozen=True)
+class Expectations(Record):
+    steps: Expectation
+    samples: Expectation
+    seconds: Expectation
+
+
+@dataclass(frozen=True)
+class GoodputModel:
+    """Noise scale and step times, each as an estimate and as bootstrap draws."""
+
+    now: int
+    noise_scale: float  # its lower end where only that is known
+    only_lower_bound: bool
+    fixed_seconds: float
+    seconds_per_sample: float
+    noise_draws: Floats
+    fixed_draws: Floats
+    per_sample_draws: Floats
+
+    @property
+    def _estimates(self) -> tuple[float, float, float]:
+        return self.noise_scale, self.fixed_seconds, self.seconds_per_sample
+
+    @property
+    def _draws(self) -> tuple[Floats, Floats, Floats]:
+        return self.noise_draws, self.fixed_draws, self.per_sample_draws
+
+    def optimum(self) -> float:
+        return float(optimal_batch(*self._estimates))
+
+    def optimum_interval(self) -> Interval:
+        return quantile_interval(optimal_batch(*self._draws), LEVEL)
+
+    def goodput(self, batch: float) -> float:
+        return float(relative_goodput(batch, self.now, *self._estimates))
+
+    def goodput_point(self, batch: int) -> GoodputPoint:
+        draws = relative_goodput(batch, self.now, *self._draws)
+        return GoodputPoint(batch, self.goodput(batch), quantile_interval(draws, LEVEL))
+
+    def expect(self, batch: int, samples_now: float | None) -> Expectations:
+        """Steps, samples and seconds to the same loss as at the present batch."""
+        factor = samples_factor(batch, self.now, self.noise_scale)
+        draws = samples_factor(batch, self.now, self.noise_draws)
+        steps_now = None if samples_now is None else samples_now / self.now
+        step_seconds = self.fixed_seconds + self.seconds_per_sample * self.now
+        seconds_now = None if steps_now is None else steps_now * step_seconds
+        seconds = time_factor(batch, self.now, *self._estimates)
+        seconds_draws = time_factor(batch, self.now, *self._draws)
+        fewer = self.now / batch
+        return Expectations(
+            steps=_expect(factor * fewer, draws * fewer, steps_now),
+            samples=_expect(factor, draws, samples_now),
+            seconds=_expect(seconds, seconds_draws, seconds_now),
+        )
+
+
+def _expect(factor: Any, draws: Any, now: float | None) -> Expectation:
+    interval = quantile_interval(draws, LEVEL)
+    return Expectation(float(factor), interval, now, None if now is None else now * float(factor))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the confidence in an answer depends on."""
+
+    interval: Interval  # of the best batch
+    only_lower_bound: bool
+    misfit: float
+    spread: float
+    steps: int
+    warmup_is_over: bool
+    best: float
+    timed: tuple[int, int]  # the smallest and the largest batch
+    drift: float | None
+
+
+def grade_evidence(found: Evidence) -> tuple[Grade, list[str]]:
+    """high, medium or low, and each reason that it is not higher; if there is none, why it is high."""
+    low, high = found.interval
+    width = high / low if high is not None and low else math.inf
+    faults: list[tuple[int, str]] = []
+    if found.only_lower_bound:
+        faults.append((2, "only a lower bound of the noise scale is known, and so of the batch"))
+    elif high is None:
+        faults.append((2, "the confidence interval of the best batch has no upper end"))
+    elif not low:
+        faults.append((2, f"a step may have no fixed cost: the best batch may be any up to {high:.3g}"))
+    elif width > 2:
+        faults.append((2 if width > 6 else 1, f"the best batch is known only within a factor of {width:.1f}"))
+    if found.misfit > 0.1:
+        severity = 2 if found.misfit > 0.3 else 1
+        faults.append((severity, f"step times differ from the line a + b·B by up to {format_percent(found.misfit)}"))
+    if found.spread > 0.25:
+        percent = format_percent(found.spread)
+        faults.append((1, f"the machine was busy: the same step took {percent} longer at the median than at best"))
+    if not found.warmup_is_over:
+        faults.append((2, "the warm-up was not over when measuring began"))
+    elif found.steps < _FEW_STEPS:
+        faults.append((1, f"only {found.steps} steps were trained before measuring"))
+    if found.drift is not None and not 1 / _MAX_DRIFT <= found.drift <= _MAX_DRIFT:
+        faults.append((1, f"the noise scale is still changing: {found.drift:.2g} times what it was half-way"))
+    smallest, largest = found.timed
+    if not smallest / 2 <= found.best <= 2 * largest:
+        faults.append((1, f"the best batch, {found.best:.3g}, is far outside the timed ones ({smallest} to {largest})"))
+    if faults:
+        return _GRADES[max(severity for severity, _ in faults)], [reason for _, reason in faults]
+    fit = format_percent(found.misfit)
+    return "high", [f"the best batch is known within a factor of {width:.1f}, step times fit to {fit}"]
