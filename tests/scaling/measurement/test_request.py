@@ -54,7 +54,7 @@ def test_sweeps_change_one_setting_of_the_engines_at_hand():
         (["--steps", "-1"], 'Invalid value "-1" for --steps. Must be >= 1'),
         (["--engines", "dpd"], "no engine called 'dpd'; did you mean 'ddp'?"),
         (["--engines", ","], "no engine was named"),
-        (["--sample", "large"], "--sample large is no shape"),
+        (["--sample", "large"], "--sample large is not a shape"),
         (["--set", "ddp.bukket_mb=1"], "has no option 'bukket_mb'; did you mean 'bucket_mb'?"),
         (["--set", "machine.nodes=3"], "machine.nodes is for a simulation"),
         (["--set", "dpd.bucket_mb=1"], "is for 'dpd'; did you mean 'ddp'?"),
@@ -93,7 +93,7 @@ def test_what_is_no_model_is_one_sentence(model, sentence, tmp_path, monkeypatch
 @pytest.mark.parametrize("out", ["o", "o/in/it"])
 def test_an_out_that_cannot_be_made_is_refused_before_anything_is_measured(tmp_path, out):
     (tmp_path / "o").write_text("mine")
-    with pytest.raises(Problem, match="o is a file, name a folder"):
+    with pytest.raises(Problem, match="o is a file, name a new or an existing folder"):
         scale("measure", "mlp", "--engines", "ddp", "--out", tmp_path / out)
     assert (tmp_path / "o").read_text() == "mine"
 

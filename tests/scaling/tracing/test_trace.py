@@ -132,7 +132,7 @@ WRONG = [
     (("mlp", "--ranks", 0), 'Invalid value "0" for --ranks'),
     (("mlp", "--steps", 0), 'Invalid value "0" for --steps'),
     (("mlp", "--batch", 0), 'Invalid value "0" for --batch'),
-    (("mlp", "--sample", "3x32"), "--sample 3x32 is no shape"),
+    (("mlp", "--sample", "3x32"), "--sample 3x32 is not a shape"),
     (("mlp", "--classes", 0), "use numbers from 1 on"),
     (("mlp", "--set", "machine.nodes=3"), "machine.nodes is for a simulation"),
     (("mlp", "--set", "ddp.bukket_mb=3"), "did you mean 'bucket_mb'"),
@@ -153,7 +153,7 @@ def test_wrong_input_starts_and_leaves_nothing(tmp_path, monkeypatch, arguments,
 def test_a_file_is_no_folder(tmp_path, monkeypatch, out):
     monkeypatch.setattr(tracing, "record_engine", lambda *_: pytest.fail("ranks were started"))
     (tmp_path / "out").write_text("mine")
-    with pytest.raises(Problem, match="out is a file, name a folder"):
+    with pytest.raises(Problem, match="out is a file, name a new or an existing folder"):
         trace("mlp", "--out", tmp_path / out)
     assert (tmp_path / "out").read_text() == "mine"
 
