@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from bigbatch.artifacts import atomic
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
 
@@ -29,7 +30,7 @@ _root: ContextVar[Path | None] = ContextVar("root", default=None)
 
 @contextmanager
 def use_folder(root: Path) -> Iterator[None]:
-    """Within it another folder is the cache: an empty one to compute everything again."""
+    """Use another folder as the cache within the block: an empty one computes everything again."""
     token = _root.set(root)
     try:
         yield
@@ -38,6 +39,7 @@ def use_folder(root: Path) -> Iterator[None]:
 
 
 def stage_folder(stage: str) -> Path:
+    """The folder of a stage below $XDG_CACHE_HOME/bigbatch/filters, created if needed."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     path = (_root.get() or home / "bigbatch" / "filters") / stage
     try:
@@ -53,7 +55,7 @@ def stage_folder(stage: str) -> Path:
 
 
 def load_or_compute(stage: str, key_fields: dict[str, Any], compute: Callable[[], Arrays]) -> Arrays:
-    """Found, or computed and kept. A damaged file (each array in it has a checksum) is computed again."""
+    """Arrays from the cache, or computed and stored there. A damaged file is computed again."""
     path = stage_folder(stage) / f"{hash_json(key_fields)[:32]}.npz"
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -63,13 +65,14 @@ def load_or_compute(stage: str, key_fields: dict[str, Any], compute: Callable[[]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         path.unlink(missing_ok=True)
     computed = compute()
-    with contextlib.suppress(OSError):  # a full disk costs the next run time, not this one its result
-        write_npz(path, computed)
+    # a full disk costs the next run time, not this one its result
+    with contextlib.suppress(Problem), atomic.replace_file(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, allow_pickle=False, **computed)
     return computed
 
 
 def allocate_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
-    """A memory-mapped array of zeros whose disk space is there: writing to a full disk would kill the process."""
+    """A memory-mapped array of zeros with its disk space allocated: writing to a full disk would kill the process."""
     size = int(np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64))
     try:
         array = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
@@ -82,16 +85,3 @@ def allocate_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.mem
             "free space there, or set XDG_CACHE_HOME to another disk"
         ) from error
     return array
-
-
-def write_npz(path: Path, content: Arrays) -> None:
-    """Under a temporary name, flushed, then renamed: a reader sees the old file, the new one, or none."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

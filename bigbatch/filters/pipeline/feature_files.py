@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, ranks
 from bigbatch.libraries import import_library
@@ -41,15 +41,14 @@ def _convert_to_npy(path: Path, samples: int, precision: Precision, file_hash: s
     final = cache.stage_folder("features") / f"{file_hash[:32]}-{precision}.npy"
     if _is_complete(final, samples):
         return final
-    temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
-    try:
-        _copy_rows(path, temporary, samples, precision)
-        temporary.replace(final)
-    except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
-        reason = str(error).partition("\n")[0]
-        raise Problem(f"features {path} cannot be read ({reason}): save them as [samples, width] numbers") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic.replace_file(final) as temporary:
+        try:
+            _copy_rows(path, temporary, samples, precision)
+        except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+            reason = str(error).partition("\n")[0]
+            raise Problem(
+                f"features {path} cannot be read ({reason}): save them as [samples, width] numbers"
+            ) from error
     return final
 
 

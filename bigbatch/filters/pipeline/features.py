@@ -117,6 +117,7 @@ def _create_files(
         files["answers.npy"] = (_PREDICTION, (samples,))
     if all(_has_shape(folder / name, shape) for name, (_, shape) in files.items()):
         return
+    # unlike atomic.replace_folder, named by process: several runs may want the same features at once
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
