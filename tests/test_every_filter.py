@@ -74,8 +74,8 @@ def test_score_mask_and_info_have_one_value_a_sample_and_survive_a_file(name, da
     read = filters.load(tmp_path / "kept.npz", dataset)
     assert torch.equal(read.mask, kept.mask)
     assert torch.equal(read.score, kept.score)
-    assert read.manifest["counts"]["kept"] == kept.mask.sum()
-    assert parts.configure("filters", read.manifest["filter"]) == config
+    assert read.manifest.counts.kept == kept.mask.sum()
+    assert parts.configure("filters", read.manifest.filter) == config
 
 
 @pytest.mark.parametrize("name", NAMES)

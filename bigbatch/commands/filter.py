@@ -13,6 +13,7 @@ from bigbatch.errors import DONE, Problem
 
 if TYPE_CHECKING:
     from bigbatch.curation import ComparisonRow
+    from bigbatch.filters.pipeline.results import Manifest
     from bigbatch.run import Run
 
 command = App(name="filter", help="Drop the training samples that a trained network takes for outliers of their class.")
@@ -117,27 +118,27 @@ def compare_filters(
     return DONE
 
 
-def _print_manifest(manifest: dict[str, Any]) -> None:
+def _print_manifest(manifest: Manifest) -> None:
     """Kept and dropped samples per class, with eps where the filter has one, and in all: the paper's Table I."""
     from rich.console import Console
 
     from bigbatch.output.formatting import terminal_table
 
-    info, counts, samples = manifest["info"], manifest["counts"], manifest["dataset"]["samples"]
+    info, counts, samples = manifest.info, manifest.counts, manifest.dataset.samples
     eps, knees = info.get("eps", {}), info.get("k_distance_knee", {})
     columns = ["class", "kept", "dropped", "dropped %", *(("eps", "knee (a hint)") if eps else ())]
     rows = []
-    for name, row in [*counts["by_class"].items(), ("all", counts)]:
-        total = row["kept"] + row["dropped"]
-        percent = f"{100 * row['dropped'] / total if total else 0:.2f}"
+    for name, row in [*counts.by_class.items(), ("all", counts)]:
+        total = row.kept + row.dropped
+        percent = f"{100 * row.dropped / total if total else 0:.2f}"
         radii = [f"{eps[name]:.3f}", f"{knees[name]:.3f}"] if name in eps else ["", ""] if eps else []
-        rows.append([name, f"{row['kept']:,}", f"{row['dropped']:,}", percent, *radii])
+        rows.append([name, f"{row.kept:,}", f"{row.dropped:,}", percent, *radii])
     console = Console()
-    title = f"{manifest['dataset']['config']['name']}: {manifest['filter']['name']} filter"
+    title = f"{manifest.dataset.config['name']}: {manifest.filter['name']} filter"
     console.print(terminal_table(columns, rows, left=("class",), title=title))
-    source = info.get("network", {}).get("network") or manifest["filter"]["name"]
-    percent_kept = 100 * counts["kept"] / samples
-    print(f"{source}: {percent_kept:.2f} % or {counts['kept']:,} samples kept ({100 - percent_kept:.2f} % dropped)")
+    source = info.get("network", {}).get("network") or manifest.filter["name"]
+    percent_kept = 100 * counts.kept / samples
+    print(f"{source}: {percent_kept:.2f} % or {counts.kept:,} samples kept ({100 - percent_kept:.2f} % dropped)")
     for note in info.get("notes", []):
         print(f"note: {note}")
 
@@ -154,15 +155,12 @@ def _print_comparison(rows: Sequence[ComparisonRow], run: Run | None) -> None:
         title = f"trained: {run.model.name}, global batch {run.model_dump(mode='json')['global_batch']}, {budget}"
     columns = ["filter", "kept", "dropped", *(("test accuracy %", "steps") if run else ())]
     sizes = [
-        [row.name, f"{row.counts['kept']:,}", f"{row.counts['dropped']:,}"]
-        + ([row.accuracy, str(row.steps)] if run else [])
+        [row.name, f"{row.counts.kept:,}", f"{row.counts.dropped:,}"] + ([row.accuracy, str(row.steps)] if run else [])
         for row in rows
     ]
     console.print(terminal_table(columns, sizes, left=("filter",), title=title))
     overlaps = [[row.name, *(f"{row.jaccard_dropped[name]:.3f}" for name in names)] for row in rows]
     corner = "dropped by both / by either"
     console.print(terminal_table([corner, *names], overlaps, left=(corner,)))
-    by_class = [
-        [name, *(f"{row.counts['by_class'][name]['dropped']:,}" for row in rows)] for name in rows[0].counts["by_class"]
-    ]
+    by_class = [[name, *(f"{row.counts.by_class[name].dropped:,}" for row in rows)] for name in rows[0].counts.by_class]
     console.print(terminal_table(["dropped of class", *names], by_class, left=("dropped of class",)))

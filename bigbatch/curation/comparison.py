@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from bigbatch import filters
 from bigbatch.errors import Problem
 from bigbatch.filters import FilterResult
+from bigbatch.filters.pipeline.results import SampleCounts
 from bigbatch.output.progress import log_progress, show_progress
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
@@ -33,7 +33,7 @@ class ComparisonRequest:
         """The run to train on each result."""
         if self.recipe is None:
             return None
-        dataset = filters.load(self.results[0]).manifest["dataset"]["config"]
+        dataset = filters.load(self.results[0]).require_manifest().dataset.config
         fields = load_run(self.recipe).model_dump(mode="json") | {"dataset": dataset}
         return Run(**fields).with_settings(self.settings)
 
@@ -43,7 +43,7 @@ class ComparisonRow:
     """One result: its size, its overlap with each of the others, and accuracies of networks trained on it."""
 
     name: str
-    counts: dict[str, Any]
+    counts: SampleCounts
     jaccard_dropped: dict[str, float]  # dropped by both / dropped by either; 1 where neither drops anything
     jaccard_kept: dict[str, float]
     accuracies: list[float] = field(default_factory=list)  # one per seed; a diverged run has none
@@ -85,7 +85,7 @@ def measure_overlaps(paths: Sequence[Path]) -> list[ComparisonRow]:
     return [
         ComparisonRow(
             name,
-            result.manifest["counts"],
+            result.require_manifest().counts,
             {other: filters.jaccard(~result.mask, ~results[other].mask) for other in results},
             {other: filters.jaccard(result.mask, results[other].mask) for other in results},
         )
@@ -117,8 +117,7 @@ def _short_name(path: Path, paths: Sequence[Path]) -> str:
 def _refuse_different_datasets(results: list[FilterResult]) -> None:
     first = results[0]
     for result in results:
-        if not result.manifest:
-            raise Problem(f"filter file {result.path} has no manifest: make it again with 'bigbatch filter'")
+        result.require_manifest()
         if result.dataset_hash != first.dataset_hash:
             raise Problem(
                 f"{first.path} and {result.path} are of different datasets (hash {first.dataset_hash[:10]} and "

@@ -14,7 +14,7 @@ from bigbatch.artifacts.folder import Folder
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.results import refuse_empty_classes
+from bigbatch.filters.pipeline.results import Manifest, refuse_empty_classes
 from bigbatch.output.progress import log_progress, show_progress
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
@@ -38,7 +38,7 @@ class FilterRequest:
     quiet: bool = False
 
 
-def filter_dataset(request: FilterRequest) -> dict[str, Any]:
+def filter_dataset(request: FilterRequest) -> Manifest:
     """Filter the training samples of a dataset into `out`; return the manifest.
 
     In each round but the first, the network's run is trained again on what is left. The rounds before the last are
@@ -129,7 +129,7 @@ def _run_to_repeat(config: parts.Config, rounds: int) -> Run:
 
 def _filter_once(
     dataset: Dataset, dataset_config: parts.Config, config: parts.Config, out: Path, lineage: list[dict[str, Any]]
-) -> dict[str, Any]:
+) -> Manifest:
     """One round on all ranks: the result is in `out`, its manifest is returned."""
     with _process_group():
         kept = filters.keep(dataset, config)
@@ -138,7 +138,7 @@ def _filter_once(
         result = filters.create_result(kept, dataset, dataset_config, config, lineage)
         if ranks.rank() == 0:
             filters.save(out, result)
-    return result.manifest
+    return result.require_manifest()
 
 
 @contextmanager
@@ -155,10 +155,11 @@ def _process_group() -> Iterator[None]:
         engine.stop()
 
 
-def _log_round(number: int, rounds: int, manifest: dict[str, Any]) -> None:
-    log_progress(f"round {number} of {rounds}: {manifest['counts']['kept']:,} samples kept")
+def _log_round(number: int, rounds: int, manifest: Manifest) -> None:
+    log_progress(f"round {number} of {rounds}: {manifest.counts.kept:,} samples kept")
 
 
-def _lineage_entry(number: int, path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    counts = {name: manifest["counts"][name] for name in ("kept", "dropped")}
-    return {"round": number, "file": str(path), **counts, "network": manifest["info"]["network"]}
+def _lineage_entry(number: int, path: Path, manifest: Manifest) -> dict[str, Any]:
+    counts = manifest.counts
+    fields = {"round": number, "file": str(path), "kept": counts.kept, "dropped": counts.dropped}
+    return fields | {"network": manifest.info["network"]}

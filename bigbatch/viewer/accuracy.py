@@ -79,7 +79,7 @@ def accuracy_series(document: FilterDocument, runs_dir: Path) -> list[AccuracySe
     recipes: dict[str, dict[str, dict[int, list[float | None]]]] = defaultdict(lambda: defaultdict(dict))
     names_by_mask = _names_by_mask(document)
     for run in _finished_runs(runs_dir):
-        if run.options["dataset"] != document.manifest["dataset"]["config"]:
+        if run.options["dataset"] != document.manifest.dataset.config:
             continue
         name = _series_name(run.options.get("filter"), document, names_by_mask)
         if name is not None:
@@ -110,7 +110,7 @@ def _series_name(options: Options | None, document: FilterDocument, names_by_mas
     """Return the name of a run's series by its filter; None for a filter without relation to the document."""
     if options is None or options["name"] == "full":
         return "full"
-    if options == document.manifest["filter"] and not document.manifest["overrides"]:
+    if options == document.manifest.filter and not document.manifest.overrides:
         return THIS_FILTER
     if options["name"] != "kept":
         return _control_name(options)
@@ -141,7 +141,7 @@ def _read_filter_file(path: Path) -> FilterFile | None:
 def _read_version(path: Path, modified_ns: int) -> FilterFile:
     """Read each version of a file once: many runs name the same file."""
     saved = load(path)
-    return FilterFile(sha256(saved.mask), saved.dataset_hash, saved.manifest.get("filter", {}))
+    return FilterFile(sha256(saved.mask), saved.dataset_hash, saved.manifest.filter if saved.manifest else {})
 
 
 def _finished_runs(runs_dir: Path) -> Iterator[FinishedRun]:

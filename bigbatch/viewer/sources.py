@@ -24,7 +24,6 @@ from bigbatch.viewer.settings import FilterSettings
 
 _MAX_SOURCES = 2
 _MAX_CLASSES = 2**16
-_MANIFEST_KEYS = ("dataset", "filter", "info", "overrides", "working_folder", "working_folder_from_here")
 NO_IMAGES = "There are no images:"  # followed by the reason
 
 
@@ -79,22 +78,21 @@ def _open_source(path: Path, data_dir: Path | None) -> FilterSource:
     except (OSError, zipfile.BadZipFile) as error:
         raise Problem(f"{path} cannot be read ({error}): it is not a complete .npz; make it again") from error
     source = _open_result(path, data_dir) if "mask" in names else _filter_features(path, names)
-    if len(source.saved.manifest["dataset"]["classes"]) > _MAX_CLASSES:
+    if len(source.saved.require_manifest().dataset.classes) > _MAX_CLASSES:
         raise Problem(f"{path} has more than {_MAX_CLASSES} classes: view a dataset with fewer")
     return source
 
 
 def _open_result(path: Path, data_dir: Path | None) -> FilterSource:
     saved = filters.load(path)
-    options = saved.manifest.get("filter", {})
-    if "map" not in saved.arrays or "min_samples" not in options:
-        reason = f"filter '{options['name']}' makes no map" if options else "it has no manifest"
-        raise Problem(f"{path} cannot be viewed, as {reason}: view a result of the filter 'network'")
-    missing = [key for key in _MANIFEST_KEYS if key not in saved.manifest]
-    if missing:
-        raise Problem(f"the manifest of {path} has no '{missing[0]}' (it is of an early version): make it again")
+    manifest = saved.require_manifest()
+    if "map" not in saved.arrays or "min_samples" not in manifest.filter:
+        raise Problem(
+            f"{path} cannot be viewed, as filter '{manifest.filter['name']}' makes no map: "
+            "view a result of the filter 'network'"
+        )
     try:
-        dataset = load_filtered_dataset(path, saved.manifest, data_dir)
+        dataset = load_filtered_dataset(path, manifest, data_dir)
     except Problem as problem:
         return FilterSource(saved, None, (f"{NO_IMAGES} {problem}",))
     if dataset.hash != saved.dataset_hash:

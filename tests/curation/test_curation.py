@@ -59,13 +59,13 @@ def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path,
     for earlier, later in pairwise(results):
         assert not later.mask[~earlier.mask].any()
         assert later.mask.sum() < earlier.mask.sum()
-    assert [entry["round"] for entry in manifest["lineage"]] == [1, 2]
-    assert [entry["kept"] for entry in manifest["lineage"]] == [int(result.mask.sum()) for result in results[:2]]
-    hashes = {result.manifest["info"]["network"]["hash"] for result in results}
+    assert [entry["round"] for entry in manifest.lineage] == [1, 2]
+    assert [entry["kept"] for entry in manifest.lineage] == [int(result.mask.sum()) for result in results[:2]]
+    hashes = {result.manifest.info["network"]["hash"] for result in results}
     assert len(hashes) == 3  # a new network for each round
     for result in results[1:]:  # which learned from what the round before had left
-        run = json.loads((tmp_path / result.manifest["filter"]["network"] / "run.json").read_text())["run"]
-        assert run["filter"]["path"] == result.manifest["filter"]["after"]
+        run = json.loads((tmp_path / result.manifest.filter["network"] / "run.json").read_text())["run"]
+        assert run["filter"]["path"] == result.manifest.filter["after"]
     again = rebuild(out)
     assert torch.equal(again.mask, results[-1].mask)
 
@@ -90,10 +90,10 @@ def test_a_run_brings_its_datasets_options_and_settings_win(tmp_path):
     network = str(tmp_path / run.folder_name)
     options = {"network": network, "settings": FAST, "quiet": True}
     manifest = filter_dataset(FilterRequest("filter_parts:flipped", out=tmp_path / "a.npz", **options))
-    assert manifest["dataset"]["hash"] == filter_parts.flipped(seed=3).hash
+    assert manifest.dataset.hash == filter_parts.flipped(seed=3).hash
     options["settings"] = [*FAST, "dataset.seed=4"]
     manifest = filter_dataset(FilterRequest("filter_parts:flipped", out=tmp_path / "b.npz", **options))
-    assert manifest["dataset"]["hash"] == filter_parts.flipped(seed=4).hash
+    assert manifest.dataset.hash == filter_parts.flipped(seed=4).hash
 
 
 def test_jaccard_by_hand():
@@ -118,12 +118,12 @@ def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(
         ComparisonRequest(paths, recipe=recipe, settings=["epochs=1"], seeds=2, runs_dir=tmp_path / "runs")
     )
     net, control, full = rows
-    assert net.counts["by_class"] == control.counts["by_class"]
+    assert net.counts.by_class == control.counts.by_class
     assert net.jaccard_dropped["random"] < 0.2
     assert net.jaccard_dropped["net"] == full.jaccard_dropped["full"] == 1
-    assert full.jaccard_kept["net"] == pytest.approx(net.counts["kept"] / 1437)
+    assert full.jaccard_kept["net"] == pytest.approx(net.counts.kept / 1437)
     assert all(len(row.accuracies) == 2 for row in rows)
-    assert (net.steps, full.steps) == (-(-net.counts["kept"] // 128), 12)
+    assert (net.steps, full.steps) == (-(-net.counts.kept // 128), 12)
     with pytest.raises(SystemExit, match="0"):
         main(["filter", "compare", *map(str, paths), "--recipe", recipe, "--set", "epochs=1", "--seeds", "2"])
     printed = capsys.readouterr().out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import asdict
 
 import filter_parts
 import numpy as np
@@ -68,13 +69,13 @@ def test_planted_noise_is_found_at_five_times_its_base_rate_or_more(result):
 def test_what_is_dropped_is_dbscans_noise_on_the_map_class_by_class(result):
     saved = filters.load(result)
     labels, points = saved.arrays["label"], saved.arrays["map"]
-    for index, (name, eps) in enumerate(saved.manifest["info"]["eps"].items()):
+    for index, (name, eps) in enumerate(saved.manifest.info["eps"].items()):
         members = labels == index
         clusters = DBSCAN(eps=eps, min_samples=5).fit_predict(points[members].astype(np.float64))
         np.testing.assert_array_equal(saved.mask.numpy()[members], clusters != -1)
         np.testing.assert_array_equal(saved.arrays["cluster"][members], clusters)
-        counts = saved.manifest["counts"]["by_class"][name]
-        assert (counts["kept"], counts["dropped"]) == ((clusters != -1).sum(), (clusters == -1).sum())
+        counts = saved.manifest.counts.by_class[name]
+        assert (counts.kept, counts.dropped) == ((clusters != -1).sum(), (clusters == -1).sum())
 
 
 def test_the_manifest_rebuilds_the_same_mask_and_score_bit_for_bit_without_the_cache(result):
@@ -98,7 +99,7 @@ def test_a_run_trains_on_the_result_and_tests_on_all_of_the_test_set(result, tmp
         filter=str(result),
     )
     summary = train(run, runs_dir=tmp_path)
-    assert summary["samples"] == filters.load(result).manifest["counts"]["kept"]
+    assert summary["samples"] == filters.load(result).manifest.counts.kept
     assert (
         kept_indices(run.filter, filter_parts.flipped()).tolist() == np.flatnonzero(filters.load(result).mask).tolist()
     )
@@ -181,11 +182,11 @@ def test_a_person_overrides_and_the_history_rebuilds(result, tmp_path):
     read = filters.load(copy)
     assert read.mask[dropped].tolist() == [False, True, True]  # the later word counts
     assert not read.mask[kept].any()
-    assert [entry["reason"] for entry in read.manifest["overrides"]] == ["looked fine", "blurred"]
-    assert read.manifest["counts"]["kept"] == read.mask.sum()
-    assert json.loads(copy.with_suffix(".json").read_text()) == read.manifest
+    assert [entry["reason"] for entry in read.manifest.overrides] == ["looked fine", "blurred"]
+    assert read.manifest.counts.kept == read.mask.sum()
+    assert json.loads(copy.with_suffix(".json").read_text()) == asdict(read.manifest)
     assert torch.equal(
-        results.replay_overrides(torch.from_numpy(read.arrays["filter_mask"]), read.manifest["overrides"]), read.mask
+        results.replay_overrides(torch.from_numpy(read.arrays["filter_mask"]), read.manifest.overrides), read.mask
     )
     with pytest.raises(Problem, match="numbered 0 to 1436, got 5000"):
         filters.override(read, [5000], keep=False, reason="?")
@@ -289,7 +290,7 @@ def test_a_result_of_another_dataset_is_refused(result, tmp_path):
     digits = datasets.load(parts.configure("datasets", "digits"))
     with pytest.raises(Problem, match=r"was made for another dataset .*make it again for this one"):
         filters.load(result, digits)
-    manifest = filters.load(result).manifest
+    manifest = asdict(filters.load(result).manifest)
     manifest["dataset"]["config"] = {"name": "digits"}
     (tmp_path / "kept.json").write_text(json.dumps(manifest))
     with pytest.raises(Problem, match="was made for another dataset"):
@@ -297,7 +298,7 @@ def test_a_result_of_another_dataset_is_refused(result, tmp_path):
 
 
 def test_a_network_that_changed_since_is_not_rebuilt_from(result, tmp_path):
-    manifest = filters.load(result).manifest
+    manifest = asdict(filters.load(result).manifest)
     manifest["info"]["network"]["hash"] = "0" * 64
     manifest["filter"]["reducer"] = "none"
     (tmp_path / "kept.json").write_text(json.dumps(manifest))
@@ -331,7 +332,7 @@ def test_the_table_is_printed(flipped_run, result, tmp_path, capsys, monkeypatch
     with pytest.raises(SystemExit, match="0"):
         main(["filter", FLIPPED, "--out", str(out), "--network", str(flipped_run)])
     printed = capsys.readouterr().out
-    kept = filters.load(out).manifest["counts"]["kept"]
+    kept = filters.load(out).manifest.counts.kept
     assert f"{100 * kept / 1437:.2f} % or {kept:,} samples kept" in printed
     assert "knee" in printed
 

@@ -55,9 +55,9 @@ def test_all_of_cifar10_is_filtered_and_its_row_of_table_one_is_printed(tmp_path
     with pytest.raises(SystemExit, match="0"):
         main(["filter", "cifar10", "--out", str(out), "--network", str(WEIGHTS), *(f"--set={s}" for s in settings)])
     saved = filters.load(out)
-    counts = saved.manifest["counts"]
-    assert 44_995 <= counts["kept"] <= 45_300
-    assert all(4_500 <= row["kept"] <= 4_550 for row in counts["by_class"].values())
+    counts = saved.manifest.counts
+    assert 44_995 <= counts.kept <= 45_300
+    assert all(4_500 <= row.kept <= 4_550 for row in counts.by_class.values())
     printed = capsys.readouterr().out
     assert f"{100 * counts['kept'] / 50_000:.2f} % or {counts['kept']:,} samples kept" in printed
     assert np.isfinite(saved.arrays["map"]).all()

@@ -88,4 +88,4 @@ def test_a_random_control_in_a_file_is_found_by_its_manifest(kept, tmp_path):
     with open_page(kept, runs_dir=tmp_path / "runs") as page:
         names = [curve["name"] for curve in page.get("0/accuracy").json()["series"]]
     assert names == ["this filter", "random, 20 % dropped"]
-    assert filters.load(control).manifest["filter"]["name"] == "random"
+    assert filters.load(control).manifest.filter["name"] == "random"

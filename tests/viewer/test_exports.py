@@ -50,8 +50,8 @@ def test_overrides_and_settings_rebuild_bit_for_bit(kept):
     saved = filters.load(result)
     assert np.array_equal(saved.mask.numpy(), shown_mask)
     assert torch.equal(filters.rebuild(result).mask, saved.mask)
-    assert [entry["reason"] for entry in saved.manifest["overrides"]] == ["fine", "", "", ""]
-    assert [entry.get("undone", False) for entry in saved.manifest["overrides"]] == [False, False, False, True]
+    assert [entry["reason"] for entry in saved.manifest.overrides] == ["fine", "", "", ""]
+    assert [entry.get("undone", False) for entry in saved.manifest.overrides] == [False, False, False, True]
     with open_page(result) as page:  # an export is a filter like any other
         assert np.array_equal(page_mask(page), shown_mask)
 
@@ -119,7 +119,7 @@ def test_out_is_where_exports_go_and_the_log_stays_with_its_file(kept, tmp_path)
 
 
 def test_pictures_in_files_are_seen_named_and_copied(pictures, tmp_path):
-    dataset = datasets.load(parts.configure("datasets", filters.load(pictures).manifest["dataset"]["config"]))
+    dataset = datasets.load(parts.configure("datasets", filters.load(pictures).manifest.dataset.config))
     with open_page(pictures) as page:
         about = page.about()
         assert about["images"] == {
@@ -151,7 +151,7 @@ def test_a_broken_picture_is_named_and_spares_the_others(pictures, tmp_path):
     content = broken.read_bytes()
     broken.write_bytes(content[:60] + bytes(len(content) - 60))  # of the same size: the dataset is still the same
     with open_page(pictures) as page:
-        paths = datasets.load(parts.configure("datasets", filters.load(pictures).manifest["dataset"]["config"])).train
+        paths = datasets.load(parts.configure("datasets", filters.load(pictures).manifest.dataset.config)).train
         sample = paths.paths.index(str(broken))
         answer = page.get(f"0/image/{sample}")
         assert answer.status_code == 422

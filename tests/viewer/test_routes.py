@@ -45,7 +45,7 @@ def test_a_document_says_what_it_is(page, kept):
     assert about["images"] == {
         "width": 8, "height": 8, "channels": 1, "per_page": 1024, "across": 32, "pages": 2,
     }  # fmt: skip
-    made = filters.load(kept).manifest["info"]["eps"]
+    made = filters.load(kept).manifest.info["eps"]
     settings = {"mode": "fraction", "min_samples": 5, "drop": 0.1, "per_class": True}
     assert about["settings"] == settings | {"eps": [made[name] for name in about["classes"]]}
 

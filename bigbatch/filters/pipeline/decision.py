@@ -15,7 +15,7 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import threshold
-from bigbatch.filters.pipeline.results import FilterResult, apply_overrides, check_format, refuse_empty_classes
+from bigbatch.filters.pipeline.results import FilterResult, apply_overrides, refuse_empty_classes
 from bigbatch.filters.pipeline.stages import MapOptions
 from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, Mode, eps_star
 
@@ -145,32 +145,28 @@ def decide_again(
     What is not given stays. eps, a number or one for each class by name, counts for mode=manual alone.
     `overrides` replace the history; without, it stays, and later words still win over the new decision.
     """
-    config = _redecided_config(saved, settings)
+    manifest = saved.require_manifest()
+    config = _redecided_config(saved, manifest.filter, settings)
     labels, points = saved.arrays["label"], saved.arrays.get("points", saved.arrays["map"])
-    classes = saved.manifest["dataset"]["classes"]
+    classes = manifest.dataset.classes
     refuse_small_classes(saved.labels[torch.from_numpy(~np.isnan(points[:, 0]))], classes, config.min_samples)
-    same = config.min_samples == saved.manifest["filter"]["min_samples"]
+    same = config.min_samples == manifest.filter["min_samples"]
     score = saved.score.numpy() if same else eps_star(points, labels, config.min_samples)
     decision = decide(points, score, labels, classes, config)
-    manifest = saved.manifest | {
-        "filter": config.model_dump(mode="json"),
-        "info": saved.manifest["info"] | decision.info,
-    }
-    entries = saved.manifest["overrides"] if overrides is None else overrides
+    manifest = replace(manifest, filter=config.model_dump(mode="json"), info=manifest.info | decision.info)
+    entries = manifest.overrides if overrides is None else overrides
     again = replace(saved, score=torch.from_numpy(score), arrays=saved.arrays | decision.arrays, manifest=manifest)
     result = apply_overrides(again, decision.mask, entries)
     refuse_empty_classes(result.mask, result.labels, classes, "the overrides", "take some of them back")
     return result
 
 
-def _redecided_config(saved: FilterResult, settings: dict[str, Any]) -> DecisionOptions:
-    options = saved.manifest.get("filter", {})
+def _redecided_config(saved: FilterResult, options: dict[str, Any], settings: dict[str, Any]) -> DecisionOptions:
     if "mode" not in options or "map" not in saved.arrays:
-        maker = f"is by '{options['name']}'" if options else "has no manifest"
         raise Problem(
-            f"filter file {saved.path} {maker}, so there is no radius to choose: give a result of the filter 'network'"
+            f"filter file {saved.path} is by '{options['name']}', so there is no radius to choose: "
+            "give a result of the filter 'network'"
         )
-    check_format(saved.path, saved.manifest)
     unknown = sorted(set(settings) - set(CHANGEABLE))
     if unknown:
         raise Problem(f"'{unknown[0]}' changes the map, which is made already: change one of {', '.join(CHANGEABLE)}")

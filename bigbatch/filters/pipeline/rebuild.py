@@ -16,7 +16,15 @@ from bigbatch.artifacts import provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache
-from bigbatch.filters.pipeline.results import Kept, check_format, hash_masks_used, keep, load, replay_overrides
+from bigbatch.filters.pipeline.results import (
+    Kept,
+    Manifest,
+    check_manifest,
+    hash_masks_used,
+    keep,
+    load,
+    replay_overrides,
+)
 from bigbatch.libraries import package_version
 
 _PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options that may name a file or a folder
@@ -29,49 +37,46 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
     """
     manifest = _read_manifest(Path(path))
     dataset = load_filtered_dataset(Path(path), manifest, data_dir)
-    if dataset.hash != manifest["dataset"]["hash"]:
+    if dataset.hash != manifest.dataset.hash:
         raise Problem(
-            f"{path} was made for another dataset (hash {manifest['dataset']['hash'][:10]}, "
+            f"{path} was made for another dataset (hash {manifest.dataset.hash[:10]}, "
             f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
         )
-    options = _resolve_paths(manifest["filter"], _base_folders(Path(path), manifest))
+    options = _resolve_paths(manifest.filter, _base_folders(Path(path), manifest))
     _check_masks_used(path, options, manifest)
     threads = torch.get_num_threads()
     try:
-        torch.set_num_threads(manifest["threads"])
+        torch.set_num_threads(manifest.threads)
         with tempfile.TemporaryDirectory() as empty, cache.use_folder(Path(empty)):
             kept = keep(dataset, parts.configure("filters", options))
     finally:
         torch.set_num_threads(threads)
     _check_network_hash(path, kept, manifest)
-    if sha256(kept.mask) != manifest["filter_mask_hash"]:
+    if sha256(kept.mask) != manifest.filter_mask_hash:
         raise Problem(
             f"{path} cannot be made again bit for bit here ({_describe_differences(manifest)}): make a result anew"
         )
-    return replace(kept, mask=replay_overrides(kept.mask, manifest["overrides"]))
+    return replace(kept, mask=replay_overrides(kept.mask, manifest.overrides))
 
 
-def load_filtered_dataset(path: Path, manifest: dict[str, Any], data_dir: Path | None) -> Dataset:
+def load_filtered_dataset(path: Path, manifest: Manifest, data_dir: Path | None) -> Dataset:
     """What the manifest names, found from any folder; whether it is still the same its hash tells."""
-    options = _resolve_paths(manifest["dataset"]["config"], _base_folders(path, manifest))
+    options = _resolve_paths(manifest.dataset.config, _base_folders(path, manifest))
     return datasets.load(parts.configure("datasets", options), data_dir)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> Manifest:
     if path.suffix != ".json":
-        manifest = load(path).manifest
-    else:
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
-    check_format(path, manifest)
-    return manifest
+        return load(path).require_manifest()
+    try:
+        return check_manifest(path, Manifest.from_fields(json.loads(path.read_text(encoding="utf-8"))))
+    except (OSError, ValueError) as error:
+        raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
 
 
-def _base_folders(path: Path, manifest: dict[str, Any]) -> list[Path]:
+def _base_folders(path: Path, manifest: Manifest) -> list[Path]:
     """Where relative paths may start: beside the manifest as when it was made, where it was made, or here."""
-    return [path.parent / manifest["working_folder_from_here"], Path(manifest["working_folder"]), Path()]
+    return [path.parent / manifest.working_folder_from_here, Path(manifest.working_folder), Path()]
 
 
 def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
@@ -85,9 +90,9 @@ def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str
     return found
 
 
-def _check_masks_used(path: Path | str, options: dict[str, Any], manifest: dict[str, Any]) -> None:
+def _check_masks_used(path: Path | str, options: dict[str, Any], manifest: Manifest) -> None:
     now = hash_masks_used(options)
-    for name, digest in manifest["masks_used"].items():
+    for name, digest in manifest.masks_used.items():
         if now[name] != digest:
             raise Problem(
                 f"the result that '{name}' of {path} names has another mask by now: "
@@ -95,8 +100,8 @@ def _check_masks_used(path: Path | str, options: dict[str, Any], manifest: dict[
             )
 
 
-def _check_network_hash(path: Path | str, kept: Kept, manifest: dict[str, Any]) -> None:
-    then, now = (about.get("network", {}).get("hash") for about in (manifest["info"], kept.info))
+def _check_network_hash(path: Path | str, kept: Kept, manifest: Manifest) -> None:
+    then, now = (about.get("network", {}).get("hash") for about in (manifest.info, kept.info))
     if then != now:
         raise Problem(
             f"the network or features of {path} have changed since (hash {str(then)[:10]}, now {str(now)[:10]}): "
@@ -104,15 +109,15 @@ def _check_network_hash(path: Path | str, kept: Kept, manifest: dict[str, Any]) 
         )
 
 
-def _describe_differences(manifest: dict[str, Any]) -> str:
+def _describe_differences(manifest: Manifest) -> str:
     """Which packages or hardware are others than those it was made with."""
     now = provenance.collect()["packages"]
-    then: dict[str, str | None] = manifest["packages"]
+    then: dict[str, str | None] = manifest.packages
     unlike = [
         f"{name} {now.get(name) or package_version(name)} for {old}"
         for name, old in then.items()
         if (now.get(name) or package_version(name)) != old
     ]
-    if manifest["hardware"]["cpu"] != provenance.hardware()["cpu"]:
+    if manifest.hardware["cpu"] != provenance.hardware()["cpu"]:
         unlike.append("another processor")
     return ", ".join(unlike) or "packages and processor are the same, so code or data differ"

@@ -12,7 +12,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,71 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class ClassCounts:
+    """Kept and dropped samples of one class."""
+
+    kept: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class SampleCounts(ClassCounts):
+    """Kept and dropped samples of all classes, and of each by its name."""
+
+    by_class: dict[str, ClassCounts]
+
+
+@dataclass(frozen=True)
+class FilteredDataset:
+    """The dataset that a result is for."""
+
+    config: dict[str, Any]
+    hash: str
+    samples: int
+    classes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """How a result was made, in the order of its JSON file."""
+
+    format: int = FORMAT
+    made: str  # date and time
+    dataset: FilteredDataset
+    filter: dict[str, Any]  # its options
+    masks_used: dict[str, str]
+    info: dict[str, Any]  # what the filter says of itself
+    working_folder: str  # which paths in the options are relative to
+    threads: int
+    packages: dict[str, str | None]
+    hardware: dict[str, Any]
+    commit: str | None
+    command: str
+    lineage: list[dict[str, Any]]  # the rounds before this one
+    counts: SampleCounts
+    overrides: list[dict[str, Any]]
+    filter_mask_hash: str
+    mask_hash: str
+    working_folder_from_here: str = "."  # the same, relative to the file
+
+    @classmethod
+    def from_fields(cls, fields: Any) -> Manifest | None:
+        """The manifest that JSON fields describe; None where they are of another format or incomplete."""
+        try:
+            if fields["format"] != FORMAT:
+                return None
+            counts = fields["counts"]
+            by_class = {name: ClassCounts(**row) for name, row in counts["by_class"].items()}
+            records = {
+                "dataset": FilteredDataset(**fields["dataset"]),
+                "counts": SampleCounts(counts["kept"], counts["dropped"], by_class),
+            }
+            return cls(**fields | records)
+        except (KeyError, TypeError):
+            return None
+
+
+@dataclass(frozen=True)
 class FilterResult:
     """A filter's result as it is in a file, or will be."""
 
@@ -50,11 +115,12 @@ class FilterResult:
     mask: Tensor
     score: Tensor
     arrays: dict[str, NDArray[Any]]  # `label`, `filter_mask`, and what the filter adds
-    manifest: dict[str, Any]
+    dataset_hash: str
+    manifest: Manifest | None  # None: from elsewhere or an early version; it can be trained on, but not made again
 
-    @property
-    def dataset_hash(self) -> str:
-        return self.manifest.get("dataset", {}).get("hash", "")
+    def require_manifest(self) -> Manifest:
+        """The manifest, or a Problem where there is none."""
+        return check_manifest(self.path, self.manifest)
 
     @property
     def labels(self) -> Tensor:
@@ -68,7 +134,8 @@ class FilterResult:
 
 def keep(dataset: Dataset, config: parts.Config) -> Kept:
     """What the filter that a config names decides."""
-    return parts.find("filters", config.name).keep(dataset, config)
+    kept: Kept = parts.find("filters", config.name).keep(dataset, config)
+    return kept
 
 
 def create_result(
@@ -76,29 +143,29 @@ def create_result(
 ) -> FilterResult:
     """A fresh result with its manifest; nothing is written yet."""
     about = provenance.collect()
-    packages = about["packages"] | {name: package_version(name) for name in ("openTSNE", "scipy", "faiss-cpu")}
-    manifest = {
-        "format": FORMAT,
-        "made": _now(),
-        "dataset": {
-            "config": dataset_config.model_dump(mode="json"),
-            "hash": dataset.hash,
-            "samples": len(dataset.train),
-            "classes": list(dataset.classes),
-        },
-        "filter": config.model_dump(mode="json"),
-        "masks_used": hash_masks_used(config.model_dump(mode="json")),
-        "info": kept.info,
-        "working_folder": str(Path.cwd()),  # which paths in the options are relative to
-        "threads": torch.get_num_threads(),
-        "packages": packages,
-        "hardware": about["hardware"],
-        "commit": about["commit"],
-        "command": about["command"],
-        "lineage": list(lineage),
-    }
-    arrays = kept.arrays | {"label": dataset.train.labels.numpy()}
-    return apply_overrides(FilterResult(Path(), kept.mask, kept.score, arrays, manifest), kept.mask, [])
+    mask, labels = kept.mask, dataset.train.labels
+    manifest = Manifest(
+        made=_now(),
+        dataset=FilteredDataset(
+            dataset_config.model_dump(mode="json"), dataset.hash, len(dataset.train), list(dataset.classes)
+        ),
+        filter=config.model_dump(mode="json"),
+        masks_used=hash_masks_used(config.model_dump(mode="json")),
+        info=kept.info,
+        working_folder=str(Path.cwd()),
+        threads=torch.get_num_threads(),
+        packages=about["packages"] | {name: package_version(name) for name in ("openTSNE", "scipy", "faiss-cpu")},
+        hardware=about["hardware"],
+        commit=about["commit"],
+        command=about["command"],
+        lineage=list(lineage),
+        counts=count_samples(mask, labels, dataset.classes),
+        overrides=[],
+        filter_mask_hash=sha256(mask),
+        mask_hash=sha256(mask),
+    )
+    arrays = kept.arrays | {"label": labels.numpy(), "filter_mask": mask.numpy()}
+    return FilterResult(Path(), mask, kept.score, arrays, dataset.hash, manifest)
 
 
 def hash_masks_used(options: dict[str, Any]) -> dict[str, str]:
@@ -116,29 +183,29 @@ def apply_overrides(saved: FilterResult, filter_mask: Tensor, overrides: Iterabl
     """The result with this mask of the filter's own and what people made of it; counts and hashes follow."""
     entries = list(overrides)
     mask = replay_overrides(filter_mask, entries)
-    manifest = saved.manifest | {
-        "counts": counts(mask, saved.labels, saved.manifest["dataset"]["classes"]),
-        "overrides": entries,
-        "filter_mask_hash": sha256(filter_mask),
-        "mask_hash": sha256(mask),
-    }
+    manifest = saved.require_manifest()
+    manifest = replace(
+        manifest,
+        counts=count_samples(mask, saved.labels, manifest.dataset.classes),
+        overrides=entries,
+        filter_mask_hash=sha256(filter_mask),
+        mask_hash=sha256(mask),
+    )
     return replace(saved, mask=mask, arrays=saved.arrays | {"filter_mask": filter_mask.numpy()}, manifest=manifest)
 
 
-def counts(mask: Tensor, labels: Tensor, classes: Iterable[str]) -> dict[str, Any]:
-    """Kept and dropped, over all and class by class."""
-    by_class = {}
-    for index, name in enumerate(classes):
-        of_class = labels == index
-        kept = int((mask & of_class).sum())
-        by_class[name] = {"kept": kept, "dropped": int(of_class.sum()) - kept}
-    return {"kept": int(mask.sum()), "dropped": int((~mask).sum()), "by_class": by_class}
+def count_samples(mask: Tensor, labels: Tensor, classes: Sequence[str]) -> SampleCounts:
+    """Kept and dropped samples, in all and per class."""
+    had, left = (torch.bincount(of, minlength=len(classes)).tolist() for of in (labels, labels[mask]))
+    by_class = {name: ClassCounts(left[index], had[index] - left[index]) for index, name in enumerate(classes)}
+    return SampleCounts(int(mask.sum()), int((~mask).sum()), by_class)
 
 
-def check_format(path: Path | str, manifest: Any) -> None:
-    """An early version's result can be trained on, but lacks what it takes to make or decide it again."""
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+def check_manifest(path: Path | str, manifest: Manifest | None) -> Manifest:
+    """The manifest, or a Problem where there is none that a result can be made again from."""
+    if manifest is None:
         raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
+    return manifest
 
 
 def save(path: Path | str, result: FilterResult) -> FilterResult:
@@ -146,10 +213,10 @@ def save(path: Path | str, result: FilterResult) -> FilterResult:
     path = Path(path)
     if path.suffix != ".npz":
         raise Problem(f"the result {path} has to end in .npz: name it {path.with_suffix('.npz')}")
-    check_format(result.path, result.manifest)
-    from_here = os.path.relpath(result.manifest["working_folder"], path.absolute().parent)
-    manifest = result.manifest | {"working_folder_from_here": from_here}
-    text = json.dumps(manifest, indent=2, allow_nan=False)
+    manifest = result.require_manifest()
+    from_here = os.path.relpath(manifest.working_folder, path.absolute().parent)
+    manifest = replace(manifest, working_folder_from_here=from_here)
+    text = json.dumps(asdict(manifest), indent=2, allow_nan=False)
     content = result.arrays | {
         "mask": result.mask.numpy(),
         "score": result.score.numpy(),
@@ -169,7 +236,7 @@ def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
             arrays = {name: file[name] for name in file.files}
         mask = torch.from_numpy(arrays.pop("mask").astype(bool))
         score = torch.from_numpy(arrays.pop("score")) if "score" in arrays else torch.zeros(len(mask))
-        manifest = json.loads(str(arrays.pop("manifest"))) if "manifest" in arrays else {}
+        manifest = Manifest.from_fields(json.loads(str(arrays.pop("manifest", "null"))))
         made_for = str(arrays.pop("dataset_hash", ""))
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a .npy
         # numpy takes what is no .npz for a pickle, and would have it loaded as one
@@ -180,20 +247,18 @@ def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
             f"filter file {path} was made for another dataset ({len(mask)} samples, hash {made_for[:10]}; "
             f"this one has {len(dataset.train)}, hash {dataset.hash[:10]}): make it again for this one"
         )
-    return FilterResult(Path(path), mask, score, arrays, manifest)
+    return FilterResult(Path(path), mask, score, arrays, made_for, manifest)
 
 
 def override(saved: FilterResult, samples: Iterable[int], *, keep: bool | None, reason: str) -> FilterResult:
     """A person's word over the filter's (None: the filter's own again), written into the file and its history."""
-    if not saved.manifest:
-        raise Problem(f"filter file {saved.path} has no manifest to note an override in: make it again")
-    check_format(saved.path, saved.manifest)
+    manifest = saved.require_manifest()
     chosen = sorted({int(sample) for sample in samples})
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
         raise Problem(f"samples are numbered 0 to {len(saved.mask) - 1}, got {chosen[0]} to {chosen[-1]}: check them")
     entry = {"at": _now(), "samples": chosen, "keep": keep, "reason": reason}
-    result = apply_overrides(saved, saved.filter_mask, [*saved.manifest["overrides"], entry])
-    classes = saved.manifest["dataset"]["classes"]
+    result = apply_overrides(saved, saved.filter_mask, [*manifest.overrides, entry])
+    classes = manifest.dataset.classes
     refuse_empty_classes(result.mask, result.labels, classes, "this override", "leave some of its samples in")
     return save(saved.path, result)
 

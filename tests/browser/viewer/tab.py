@@ -31,7 +31,7 @@ class Library:
         self.saved = filters.load(path)
         self.labels = self.saved.labels.numpy()
         self.points = self.saved.arrays.get("points", self.saved.arrays["map"])
-        self.classes: list[str] = self.saved.manifest["dataset"]["classes"]
+        self.classes: list[str] = self.saved.manifest.dataset.classes
 
     def dropped(self, eps: dict[int, float] | None = None, min_samples: int = 5, **how: Any) -> NDArray[np.bool_]:
         """At these radii, or at those that a mode decides."""

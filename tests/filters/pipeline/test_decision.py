@@ -33,7 +33,7 @@ def result(request, tmp_path_factory):
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: "-".join(map(str, settings.values()))[:30])
 def test_it_equals_a_filter_with_those_settings(result, settings):
-    options = {**{k: v for k, v in result.manifest["filter"].items() if k not in ("name", "network")}, **settings}
+    options = {**{k: v for k, v in result.manifest.filter.items() if k not in ("name", "network")}, **settings}
     try:
         fresh = filters.network(filter_parts.Net(), filter_parts.digits(), **options)
     except Problem as problem:  # the paper's eps may leave nothing of a class, whoever decides
@@ -43,10 +43,10 @@ def test_it_equals_a_filter_with_those_settings(result, settings):
     again = filters.decide_again(result, **settings)
     assert torch.equal(again.mask, fresh.mask)
     assert torch.equal(again.score, fresh.score)
-    assert again.manifest["info"]["eps"] == fresh.info["eps"]
-    assert again.manifest["info"]["notes"] == fresh.info["notes"]
+    assert again.manifest.info["eps"] == fresh.info["eps"]
+    assert again.manifest.info["notes"] == fresh.info["notes"]
     np.testing.assert_array_equal(again.arrays["cluster"], fresh.arrays["cluster"])
-    assert again.manifest["counts"]["kept"] == fresh.mask.sum()
+    assert again.manifest.counts.kept == fresh.mask.sum()
 
 
 def test_eps_star_and_its_decision_can_be_had_from_the_file_alone(result):
@@ -55,7 +55,7 @@ def test_eps_star_and_its_decision_can_be_had_from_the_file_alone(result):
     assert star.dtype == np.float64
     np.testing.assert_array_equal(star, result.score.numpy())
     eps = filters.decide_eps(star, labels, "fraction", drop=0.1)
-    assert {str(index): radius for index, radius in eps.items()} == result.manifest["info"]["eps"]
+    assert {str(index): radius for index, radius in eps.items()} == result.manifest.info["eps"]
     np.testing.assert_array_equal(filters.mask_at(star, labels, eps), result.mask)
     clusters = filters.cluster_labels(places, labels, eps, 4)
     np.testing.assert_array_equal(clusters, result.arrays["cluster"])
@@ -76,13 +76,13 @@ def test_what_is_written_rebuilds_bit_for_bit_with_the_history_of_overrides(resu
     assert read.mask[dropped].all()
     assert not read.mask[kept[1:]].any()
     assert read.mask[kept[0]] == read.filter_mask[kept[0]]
-    assert read.manifest["overrides"] == history
+    assert read.manifest.overrides == history
     rebuilt = filters.rebuild(saved.path)
     assert torch.equal(rebuilt.mask, read.mask)
     assert torch.equal(rebuilt.score, read.score)
     later = filters.decide_again(read, mode="fraction", drop=0.3)  # the person's word stands over the new decision
     assert later.mask[dropped].all()
-    assert later.manifest["filter"]["eps"] is None
+    assert later.manifest.filter["eps"] is None
 
 
 def test_what_an_earlier_filter_dropped_stays_out(result, tmp_path):
