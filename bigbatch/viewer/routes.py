@@ -228,13 +228,13 @@ def build_app(viewer: ViewerRoutes, host: str, *, framed: bool = False) -> Reque
 
 
 def _describe_document(number: int, document: FilterDocument) -> dict[str, object]:
-    info = document.manifest["info"]
+    info = document.manifest.info
     return {
         "id": str(number),
         "name": document.path.name,
         "samples": len(document),
         "classes": document.classes,
-        "dataset": document.manifest["dataset"]["config"]["name"],
+        "dataset": document.manifest.dataset.config["name"],
         "network": info.get("network", {}).get("network"),
         "revision": document.revision,
         "settings": document.settings.model_dump(),
