@@ -19,7 +19,7 @@ import torch
 from bigbatch.advice import advise_run
 from bigbatch.advice.learner import RunLearner
 from bigbatch.recipes import load_run
-from bigbatch.schedules import scaled
+from bigbatch.schedules import scale_lr
 
 _MOST_EPOCHS = 60
 _MEMORY_SAMPLES = 1024  # of the running mean, the same at every batch
@@ -28,7 +28,7 @@ _MEMORY_SAMPLES = 1024  # of the running mean, the same at every batch
 def seconds_to(loss: float, recipe: str, batch: int, seed: int) -> float | None:
     """CPU seconds until the running mean of the loss is below `loss`; None where that never happens."""
     learner = RunLearner(load_run(recipe, [f"seed={seed}"]))
-    lr = scaled(learner.baseline.lr, batch / learner.baseline.global_batch, "sqrt")
+    lr = scale_lr(learner.baseline.lr, batch / learner.baseline.global_batch, "sqrt")
     keep = max(0.0, 1 - batch / _MEMORY_SAMPLES)
     mean, spent = None, 0.0
     while learner.epochs < _MOST_EPOCHS:

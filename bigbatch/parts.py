@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -57,6 +57,14 @@ class Config(BaseModel):
     """The options of one part: frozen, finite, unknown keys refused. Each part's file has its own subclass."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # What a part can do beyond the functions of its kind: its own Config overrides these.
+    needs_probe: ClassVar[str | None] = None  # batch size: the probe whose measurements it follows
+    sets_lr: ClassVar[bool] = False  # batch size: it has lr(position, run), used in place of the schedule's
+    weights_samples: ClassVar[bool] = True  # selector: samples may differ in weight
+    edits_gradients: ClassVar[bool] = False  # selector: it has edit_gradients(parameters, config)
+    selects_in_one_pass: ClassVar[bool] = False  # selector: the graphs of all losses are kept until it has selected
+    selects_per_rank: ClassVar[bool] = False  # selector: by the losses of each rank, not of the global batch
+    needs_micro_gradients: ClassVar[bool] = False  # probe: it reads the gradient of each micro-batch
     name: str
 
     @model_validator(mode="before")

@@ -89,7 +89,7 @@ class Run(BaseModel):
     def _parts_fit(self) -> Run:
         if not hasattr(self.optimizer, "lr"):
             raise Problem(f"optimizer '{self.optimizer.name}' has no lr for the schedule to set: use optimizer.lr=0.1")
-        probe = getattr(parts.find("batch_sizes", self.global_batch.name), "NEEDS_PROBE", None)
+        probe = self.global_batch.needs_probe
         if probe and probe not in [config.name for config in self.probes]:
             raise Problem(
                 f"global_batch '{self.global_batch.name}' goes by what the probe '{probe}' measures: "

@@ -47,7 +47,7 @@ def test_every_lr_follows_from_the_baseline():
 
 
 def test_the_unscaled_training_differs_in_the_batch_alone():
-    small, large = (schedules.curve(BY_NAME[name].run, 30, 500) for name in (BASELINE, UNSCALED))
+    small, large = (schedules.plan(BY_NAME[name].run, 30, 500) for name in (BASELINE, UNSCALED))
     assert [point.lr for point in small] == pytest.approx([point.lr for point in large])
     fields = [BY_NAME[name].run.model_dump(exclude={"global_batch", "schedule"}) for name in (BASELINE, UNSCALED)]
     assert fields[0] == fields[1]

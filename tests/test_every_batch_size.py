@@ -57,7 +57,7 @@ def test_the_lr_that_goes_with_it_is_finite_and_positive(name, schedule):
         schedule=parts.configure("schedules", schedule),
         global_batch=config_of(name),
     )
-    points = schedules.curve(run, TOTAL_EPOCHS, points=60)
+    points = schedules.plan(run, TOTAL_EPOCHS, points=60)
     assert all(isfinite(point.lr) and point.lr > 0 and point.global_batch > 0 for point in points)
 
 

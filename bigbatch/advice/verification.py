@@ -12,7 +12,7 @@ from bigbatch.output.formatting import format_percent
 from bigbatch.probes.measurement.read_only import preserve_model
 from bigbatch.probes.measurement.record import Record
 from bigbatch.probes.noise_scale import samples_factor
-from bigbatch.schedules import scaled
+from bigbatch.schedules import scale_lr
 from bigbatch.sweeps.intervals import confidence_interval
 
 _SEEDS = 5
@@ -52,7 +52,7 @@ def verify_batch(
     lr = learner.lr()
     if lr == 0:
         raise Problem(f"--verify needs a learning rate above 0, but that of {learner.of} is 0 here: give its recipe")
-    lrs = {size: scaled(lr, size / learner.now, "sqrt") for size in (smaller, larger)}
+    lrs = {size: scale_lr(lr, size / learner.now, "sqrt") for size in (smaller, larger)}
     affordable = int(seconds / (2 * _SEEDS * seconds_per_sample * larger))
     samples = max(_FEWEST_STEPS, min(_MOST_STEPS, affordable)) * larger
     losses = [

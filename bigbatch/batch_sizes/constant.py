@@ -10,16 +10,16 @@ from bigbatch.position import Position
 
 
 class Config(parts.Config):
-    """How many samples, over all ranks."""
+    """The number of samples over all ranks."""
 
     global_batch: int = Field(gt=0)
 
 
 def at(position: Position, history: History, config: Config) -> int:
-    """The global batch."""
+    """Return the global batch."""
     return config.global_batch
 
 
 def largest(config: Config) -> int:
-    """The global batch."""
+    """Return the global batch."""
     return config.global_batch

@@ -10,12 +10,11 @@ from bigbatch import parts
 from bigbatch.batch_sizes import History
 from bigbatch.position import Position
 
-NEEDS_PROBE = "noise_scale"
-
 
 class Config(parts.Config):
-    """Needs the probe `noise_scale`, whose rows it goes by."""
+    """Needs the probe `noise_scale`, whose measurements it follows."""
 
+    needs_probe = "noise_scale"
     start: int = Field(gt=0)
     minimum: int = Field(gt=0)
     maximum: int = Field(gt=0)
@@ -23,7 +22,7 @@ class Config(parts.Config):
     every_epochs: float = Field(1.0, gt=0)
 
     @model_validator(mode="after")
-    def _in_order(self) -> Config:
+    def _check_order(self) -> Config:
         if not self.minimum <= self.start <= self.maximum:
             raise ValueError(
                 f"start {self.start} is not between minimum {self.minimum} and maximum {self.maximum}: move one of them"
@@ -32,24 +31,24 @@ class Config(parts.Config):
 
 
 def at(position: Position, history: History, config: Config) -> int:
-    """The batch decided on last; decisions fall on the multiples of `every_epochs` and see the rows before them.
+    """Return the batch chosen last; a choice is made at each multiple of `every_epochs` from the rows before it.
 
-    Only the position and the rows enter, so a resumed training decides as the first one did.
+    It depends on the position and the rows only, so a resumed training chooses the same batches.
     """
-    decided_at_epochs = floor(position.epochs / config.every_epochs) * config.every_epochs
+    chosen_at_epochs = floor(position.epochs / config.every_epochs) * config.every_epochs
     for row in reversed(history):
         scale = row.get("noise_scale", {}).get("whole")
-        # no finite positive value: the gradient was lost in the noise, nothing to go by
-        if scale is not None and isfinite(scale) and scale > 0 and row["epoch"] <= decided_at_epochs:
-            return _rounded(scale, config)
+        # not finite or not positive: the noise hid the gradient, so there is no estimate
+        if scale is not None and isfinite(scale) and scale > 0 and row["epoch"] <= chosen_at_epochs:
+            return _power_of_two(scale, config)
     return config.start
 
 
 def largest(config: Config) -> int:
-    """The maximum."""
+    """Return the maximum."""
     return config.maximum
 
 
-def _rounded(scale: float, config: Config) -> int:
-    """The nearest power of two: an estimate is seldom better than that, and small changes would only cost time."""
+def _power_of_two(scale: float, config: Config) -> int:
+    """Return the nearest power of two: estimates are not more precise, and small changes would only cost time."""
     return min(max(2 ** round(log2(config.fraction * scale)), config.minimum), config.maximum)

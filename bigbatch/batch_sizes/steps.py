@@ -10,10 +10,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 from bigbatch import parts
 from bigbatch.batch_sizes import History
 from bigbatch.position import Position
-from bigbatch.schedules import Run, scheduled
+from bigbatch.schedules.curves.plan import schedule_lr
+from bigbatch.schedules.curves.schedule import ScheduledRun
 
 
-class Stage(BaseModel):
+class BatchStage(BaseModel):
     """Holds from an epoch until the next stage begins, the last one until the end."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -30,42 +31,43 @@ class Stage(BaseModel):
 class Config(parts.Config):
     """The paper: 512 at 0.005 for the first epoch, then 8192 at 0.05."""
 
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    sets_lr = True
+    stages: Annotated[tuple[BatchStage, ...], Field(min_length=1)]
 
     @field_validator("stages")
     @classmethod
-    def _cover_the_run(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    def _check_starts(cls, stages: tuple[BatchStage, ...]) -> tuple[BatchStage, ...]:
         starts = [stage.from_epoch for stage in stages]
         if starts[0] != 0:
-            raise ValueError(f"should begin with from_epoch 0, not {starts[0]:g}: the run's first epochs have no batch")
+            raise ValueError(f"should begin with from_epoch 0, got {starts[0]:g}: add a stage for the first epochs")
         if any(later <= earlier for earlier, later in pairwise(starts)):
-            raise ValueError(f"should each have a later from_epoch than the one before, not {starts}")
+            raise ValueError(f"should have increasing values of from_epoch, got {starts}")
         return stages
 
 
 def at(position: Position, history: History, config: Config) -> int:
-    """The batch of the stage that has begun last."""
-    return _begun(position, config)[-1].global_batch
+    """Return the batch of the current stage."""
+    return _stages_begun(position, config)[-1].global_batch
 
 
 def largest(config: Config) -> int:
-    """The largest of all stages."""
+    """Return the largest batch of all stages."""
     return max(stage.global_batch for stage in config.stages)
 
 
-def lr(position: Position, run: Run) -> float:
-    """The stage's own lr in the place of the schedule's peak: not scaled, not warmed up, but decayed with it.
+def lr(position: Position, run: ScheduledRun) -> float:
+    """Return the stage's own learning rate, neither scaled nor warmed up, times the decay of the schedule.
 
-    A stage without a learning rate leaves it to the schedule.
+    Without one it is the schedule's.
     """
-    begun = _begun(position, run.global_batch)
-    # a batch that reaches over the start of a stage still belongs to the stage that it began in
+    begun = _stages_begun(position, run.global_batch)
+    # a batch that reaches into the next stage belongs to the stage that it began in
     stage = next((stage for stage in reversed(begun) if stage.global_batch == position.global_batch), begun[-1])
     if stage.lr is None:
-        return scheduled(position, run)
+        return schedule_lr(position, run)
     decay = getattr(run.schedule, "decay", None)
     return stage.lr * (decay.factor(position.epochs, position.total_epochs) if decay else 1.0)
 
 
-def _begun(position: Position, config: Config) -> list[Stage]:
+def _stages_begun(position: Position, config: Config) -> list[BatchStage]:
     return [stage for stage in config.stages if stage.from_epoch <= position.epochs]

@@ -35,7 +35,7 @@ class Station(NamedTuple):
     def peak_lr(self) -> float:
         """The largest learning rate of the schedule (LARS multiplies it for each layer)."""
         assert self.run.epochs is not None
-        return max(point.lr for point in schedules.curve(self.run, self.run.epochs))
+        return max(point.lr for point in schedules.plan(self.run, self.run.epochs))
 
 
 def stations(epochs: float | None = None) -> list[Station]:

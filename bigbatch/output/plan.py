@@ -19,9 +19,9 @@ def show(run: Run, points: int) -> None:
     if points < 1:
         raise Problem(f"--points {points} makes no table: use 1 or more")
     total_epochs = _total_epochs(run)
-    schedules.check(run, total_epochs)
+    schedules.check_plan(run, total_epochs)
     table = Table("epoch", "lr", "global batch", title=f"{run.name}: {total_epochs:g} epochs", box=None)
-    for point in schedules.curve(run, total_epochs, points):
+    for point in schedules.plan(run, total_epochs, points):
         table.add_row(f"{point.epochs:.2f}", f"{point.lr:.6g}", str(point.global_batch))
     Console().print(table)
 
@@ -37,7 +37,7 @@ def draw(run: Run, path: Path) -> None:
 
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise Problem(f"--plot {path} is no picture: name a file that ends in .png, .svg or .pdf")
-    curve = schedules.curve(run, _total_epochs(run), _POINTS_OF_A_CURVE)
+    curve = schedules.plan(run, _total_epochs(run), _POINTS_OF_A_CURVE)
     figure, (lr_axes, batch_axes) = pyplot.subplots(2, sharex=True, figsize=(7, 5), layout="constrained")
     lr_axes.plot([point.epochs for point in curve], [point.lr for point in curve])
     lr_axes.set(ylabel="lr", title=run.name, ylim=(0, None))

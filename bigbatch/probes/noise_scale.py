@@ -32,11 +32,11 @@ from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Measurement, Record, to_json
 from bigbatch.probes.measurement.samples import index_samples
 
-NEEDS_MICRO_GRADIENTS = True
 _FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own variance
 
 
 class Config(contract.Config):
+    needs_micro_gradients = True
     every_steps: PositiveInt = 10
     smoothing: float = Field(0.9, ge=0, lt=1)  # of noise and signal, never of their quotient, whose mean is biased
     level: float = Field(0.9, gt=0, lt=1)  # of the confidence interval

@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 
 from bigbatch import parts
 from bigbatch.position import Position
-from bigbatch.schedules._decay import Constant, Decay
-from bigbatch.schedules._scaling import Scaling, scaled
-from bigbatch.schedules._schedule import Baseline, Peak, Run, Schedule
-from bigbatch.schedules._warmup import NoWarmup, Warmup
+from bigbatch.schedules.curves.decay import Constant, Decay
+from bigbatch.schedules.curves.schedule import Baseline, Peak, Scaling, Schedule, ScheduledRun, scale_lr
+from bigbatch.schedules.curves.warmup import NoWarmup, Warmup
 
 
 class Config(parts.Config):
@@ -23,24 +22,24 @@ class Config(parts.Config):
     decay: Decay = Constant()
 
     @model_validator(mode="after")
-    def _baseline_known(self) -> Config:
+    def _check_baseline(self) -> Config:
         if self.scaling != "none" and self.baseline_batch is None:
             raise ValueError(f"scaling '{self.scaling}' needs baseline_batch: the batch that the lr was tuned at")
         return self
 
 
-def peak(baseline: Baseline, global_batch: int, *, scaling: Scaling, warmup: Warmup) -> Peak:
-    """The scaled learning rate, and a warm-up of fixed length that starts at a share of it or at the baseline's lr."""
-    peak_lr = scaled(baseline.lr, global_batch / baseline.global_batch, scaling)
+def composed_peak(baseline: Baseline, global_batch: int, *, scaling: Scaling, warmup: Warmup) -> Peak:
+    """Return the scaled learning rate with a warm-up that starts at a fraction of it or at the baseline's."""
+    peak_lr = scale_lr(baseline.lr, global_batch / baseline.global_batch, scaling)
     if warmup.kind == "none":
         return Peak(peak_lr)
     start_lr = min(baseline.lr, peak_lr) if warmup.start == "baseline" else warmup.start * peak_lr
     return Peak(peak_lr, warmup.epochs, start_lr, warmup.kind)
 
 
-def lr(position: Position, run: Run) -> float:
-    """The learning rate at a position."""
+def lr(position: Position, run: ScheduledRun) -> float:
+    """Return the learning rate at a position."""
     options: Config = run.schedule
-    rule = partial(peak, scaling=options.scaling, warmup=options.warmup)
+    rule = partial(composed_peak, scaling=options.scaling, warmup=options.warmup)
     baseline = Baseline(run.optimizer.lr, options.baseline_batch or position.global_batch)
     return Schedule(rule, baseline, options.decay)(position)

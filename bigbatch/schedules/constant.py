@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bigbatch import parts
 from bigbatch.position import Position
-from bigbatch.schedules._schedule import Run
+from bigbatch.schedules.curves.schedule import ScheduledRun
 
 
 class Config(parts.Config):
     """No options."""
 
 
-def lr(position: Position, run: Run) -> float:
-    """The learning rate at a position."""
+def lr(position: Position, run: ScheduledRun) -> float:
+    """Return the learning rate at a position."""
     return float(run.optimizer.lr)

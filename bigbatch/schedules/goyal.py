@@ -8,9 +8,9 @@ from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.position import Position
-from bigbatch.schedules._check import positive
-from bigbatch.schedules._decay import Decay, MultiStep
-from bigbatch.schedules._schedule import Baseline, Peak, Run, Schedule
+from bigbatch.schedules.curves.checks import check_positive
+from bigbatch.schedules.curves.decay import Decay, MultiStep
+from bigbatch.schedules.curves.schedule import Baseline, Peak, Schedule, ScheduledRun
 
 WARMUP_EPOCHS = 5.0
 
@@ -26,16 +26,16 @@ class Config(parts.Config):
 def goyal(baseline: Baseline, global_batch: int, *, warmup_epochs: float = WARMUP_EPOCHS) -> Peak:
     """Section 2: k times the batch, k times the learning rate, the warm-up as long at every batch.
 
-    The ramp starts at the baseline's lr, which small batches bear; below the baseline's batch there is none to
-    climb and the scaled learning rate holds from the first step. The baseline's own warm-up is not used.
+    The ramp starts at the baseline's lr, which small batches tolerate; below the baseline's batch there is no
+    ramp and the scaled learning rate holds from the first step. The baseline's own warm-up is not used.
     """
-    positive("global_batch", global_batch)
+    check_positive("global_batch", global_batch)
     peak_lr = baseline.lr * global_batch / baseline.global_batch
     return Peak(peak_lr, warmup_epochs, warmup_from=min(baseline.lr, peak_lr))
 
 
-def lr(position: Position, run: Run) -> float:
-    """The learning rate at a position."""
+def lr(position: Position, run: ScheduledRun) -> float:
+    """Return the learning rate at a position."""
     options: Config = run.schedule
     rule = partial(goyal, warmup_epochs=options.warmup_epochs)
     return Schedule(rule, Baseline(run.optimizer.lr, options.baseline_batch), options.decay)(position)

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.position import Position
-from bigbatch.schedules._check import positive
-from bigbatch.schedules._decay import Decay, Polynomial
-from bigbatch.schedules._schedule import Baseline, Peak, Run, Schedule
+from bigbatch.schedules.curves.checks import check_positive
+from bigbatch.schedules.curves.decay import Decay, Polynomial
+from bigbatch.schedules.curves.schedule import Baseline, Peak, Schedule, ScheduledRun
 
 
 class Config(parts.Config):
@@ -26,13 +26,13 @@ def legw(baseline: Baseline, global_batch: int) -> Peak:
 
     k below 1 scales a tuned large batch down (section 3.3). The ramp starts at 0.
     """
-    positive("global_batch", global_batch)
+    check_positive("global_batch", global_batch)
     k = global_batch / baseline.global_batch
     return Peak(lr=baseline.lr * sqrt(k), warmup_epochs=baseline.warmup_epochs * k)
 
 
-def lr(position: Position, run: Run) -> float:
-    """The learning rate at a position."""
+def lr(position: Position, run: ScheduledRun) -> float:
+    """Return the learning rate at a position."""
     options: Config = run.schedule
     baseline = Baseline(run.optimizer.lr, options.baseline_batch, options.warmup_epochs)
     return Schedule(legw, baseline, options.decay)(position)

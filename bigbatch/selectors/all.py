@@ -8,13 +8,13 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.position import Position
 
-WEIGHS_SAMPLES = False
-
 
 class Config(parts.Config):
     """No options."""
 
+    weights_samples = False
+
 
 def weights(losses: Tensor, config: Config, position: Position) -> Tensor:
-    """One for each."""
+    """Return 1 for each sample."""
     return torch.ones_like(losses, requires_grad=False)

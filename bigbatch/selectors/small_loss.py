@@ -1,4 +1,4 @@
-"""Discard the share of a batch's samples with the smallest losses (Gao & Zhong 2020, section 3.1)."""
+"""Discard the fraction of a batch's samples with the smallest losses (Gao & Zhong 2020, section 3.1)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.selectors._discard import discard_count
+from bigbatch.selectors.discarding import discard_count
 
 Divisor = Literal["kept", "all"]
 
 
-class Stage(BaseModel):
+class DiscardStage(BaseModel):
     """Holds from an epoch until the next stage begins."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -25,15 +25,18 @@ class Stage(BaseModel):
     discard: float = Field(ge=0, lt=1)
 
 
-PAPER = (Stage(from_epoch=0, discard=0.3), Stage(from_epoch=100, discard=0.0))
+PAPER = (DiscardStage(from_epoch=0, discard=0.3), DiscardStage(from_epoch=100, discard=0.0))
 
 
-def _form(discard: Any) -> str:
-    return "share" if isinstance(discard, int | float | str) else "stages"
+def _discard_form(discard: Any) -> str:
+    return "fraction" if isinstance(discard, int | float | str) else "stages"
 
 
-# a share, 0.3 is 30 %, or one from each epoch on; told apart first, so that an error names what was meant
-Discard = Annotated[Annotated[float, Tag("share")] | Annotated[tuple[Stage, ...], Tag("stages")], Discriminator(_form)]
+# a fraction, 0.3 is 30 %, or stages; told apart first, so that an error names the right form
+Discard = Annotated[
+    Annotated[float, Tag("fraction")] | Annotated[tuple[DiscardStage, ...], Tag("stages")],
+    Discriminator(_discard_form),
+]
 
 
 class Config(parts.Config):
@@ -41,44 +44,52 @@ class Config(parts.Config):
 
     discard: Discard = PAPER
     divisor: Divisor = "kept"  # "all" leaves the kept samples' gradients as they were; "kept" takes their mean
-    scope: Literal["global", "rank"] = "global"  # smallest of the whole global batch, or of each rank's share
-    # one: a rank's graphs are all kept until every loss is known, so its whole share of the batch has to fit;
+    scope: Literal["global", "rank"] = "global"  # smallest of the global batch, or of each rank's part
+    # one: all graphs of a rank are kept until every loss is known, so its part of the batch must fit into memory;
     # two: a forward pass without gradients selects, and only the kept samples run again
     passes: Literal["one", "two"] = "one"
 
+    @property
+    def selects_in_one_pass(self) -> bool:  # type: ignore[override]
+        return self.passes == "one"
+
+    @property
+    def selects_per_rank(self) -> bool:  # type: ignore[override]
+        return self.scope == "rank"
+
     @field_validator("discard")
     @classmethod
-    def _in_range(cls, discard: float | tuple[Stage, ...]) -> float | tuple[Stage, ...]:
+    def _check_discard(cls, discard: float | tuple[DiscardStage, ...]) -> float | tuple[DiscardStage, ...]:
         if isinstance(discard, float):
             if not 0 <= discard < 1:
                 raise ValueError("should be at least 0 and below 1, like 0.3 for 30 %")
             return discard
         starts = [stage.from_epoch for stage in discard]
         if not starts or starts[0] != 0 or any(later <= earlier for earlier, later in pairwise(starts)):
-            raise ValueError(f"should begin with from_epoch 0 and rise, not {starts}")
+            raise ValueError(f"should begin with from_epoch 0 and increase, got {starts}")
         return discard
 
 
 def discard_at(epochs: float, config: Config) -> float:
-    """The share to discard at an epoch."""
+    """Return the fraction to discard at an epoch."""
     if isinstance(config.discard, float):
         return config.discard
     return [stage.discard for stage in config.discard if stage.from_epoch <= epochs][-1]
 
 
 def weights(losses: Tensor, config: Config, position: Position) -> Tensor:
-    """Zero for the discarded, for the others what the divisor asks for."""
+    """Return 0 for discarded samples, and for the others what the divisor asks for."""
     return small_loss(losses, discard_at(position.epochs, config), divisor=config.divisor)
 
 
 def small_loss(losses: Tensor, discard: float, *, divisor: Divisor = "kept") -> Tensor:
-    """One weight a sample, so that Σ wᵢ·lossᵢ / len(losses) is what to learn from.
+    """Return one weight per sample, so that Σ wᵢ·lossᵢ / len(losses) is what to learn from.
 
     Of n losses the ⌊discard·n⌋ smallest get 0, among equal ones the first. The others get 1 where the divisor is
-    `all`, n / kept where it is `kept`. What is not finite is never taken for small, so that it cannot vanish here.
+    `all`, n / kept where it is `kept`. A loss that is not finite is never discarded, so that it does not go unnoticed.
     """
     if losses.ndim != 1:
-        raise Problem(f"losses has shape {tuple(losses.shape)}: give one loss a sample, as reduction='none' does")
+        raise Problem(f"losses has shape {tuple(losses.shape)}: give one loss per sample, as reduction='none' does")
     losses = losses.detach()
     count = discard_count(discard, len(losses))
     comparable = torch.where(losses.isfinite(), losses, torch.inf)

@@ -47,7 +47,7 @@ def check_points(points: Iterable[SweepPoint], data_dir: Path | None) -> None:
                 loaded[key] = Batches(dataset, run.seed, filters.kept_indices(run.filter, dataset))
             loaded[key].check(batch_sizes.largest(run.global_batch))
             first = batch_sizes.at(Position(0.0, run.epochs or math.inf, 0, 0, 0), [], run.global_batch)
-            schedules.check(run, EpochCounter(run, loaded[key]).total_epochs(first))
+            schedules.check_plan(run, EpochCounter(run, loaded[key]).total_epochs(first))
         except Problem as problem:
             raise Problem(f"{point.label}: {problem}") from problem
 

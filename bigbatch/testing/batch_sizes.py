@@ -41,5 +41,5 @@ def check_lr_beside_it_is_finite_and_positive(part: CheckedPart) -> None:
             schedule=parts.configure("schedules", schedule),
             global_batch=part.configure(),
         )
-        points = schedules.curve(run, _TOTAL_EPOCHS, points=60)
+        points = schedules.plan(run, _TOTAL_EPOCHS, points=60)
         assert all(isfinite(point.lr) and point.lr > 0 and point.global_batch > 0 for point in points)

@@ -51,7 +51,7 @@ class GlobalGradient:
 
     def wrap(self, probed: bool = False) -> None:
         """Let the engine wrap the model. From here on calling it may communicate."""
-        if self.engine.forward_is_collective and selectors.weighs_samples(self.run.selector):
+        if self.engine.forward_is_collective and self.run.selector.weights_samples:
             raise Problem(
                 f"with selector '{self.run.selector.name}' ranks call the model a different number of times, which "
                 f"engine '{self.run.engine.name}' does not support: use --set engine=ddp, or --set selector=all"
@@ -66,7 +66,7 @@ class GlobalGradient:
     def compute(self, batch: Batch, position: Position) -> BatchSums:
         """Leave the gradient in `.grad` on every rank and return the sums over this rank's samples."""
         sums = BatchSums()
-        if selectors.weighs_samples(self.run.selector):
+        if self.run.selector.weights_samples:
             backward_selected(self, batch, position, sums)
         else:
             self._backward_all(batch, sums)

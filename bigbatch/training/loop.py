@@ -138,7 +138,7 @@ class Training(AssembledRun):
         self.earlier_seconds = restored.seconds if restored else 0.0  # before this process
         self.history = self._read_history()  # rows of evaluations and probes: what decides a batch size
         self.global_batch = self._next_global_batch()
-        schedules.check(run, self.counter.total_epochs(self.global_batch))
+        schedules.check_plan(run, self.counter.total_epochs(self.global_batch))
         self.add_optimizer(choose_split(self, folder, self.global_batch))
         self.metrics = MetricsWriter(folder.path / "metrics.jsonl") if engine.rank == 0 else None
         self.display = progress.choose(options.quiet or engine.rank != 0)

@@ -20,7 +20,7 @@ def backward_selected(gradient: GlobalGradient, batch: Batch, position: Position
     """Compute losses, then weights, then a backward pass over the samples whose weight is not zero."""
     engine, forward, statistics = gradient.engine, gradient.forward, gradient.statistics
     own = batch.by_rank[engine.rank]
-    one_pass = getattr(gradient.run.selector, "passes", "two") == "one"
+    one_pass = gradient.run.selector.selects_in_one_pass
     first_pass = statistics.accumulate(len(own), batch.micro_batches) if one_pass else statistics.frozen()
     losses_by_piece: list[Tensor] = []
     with first_pass, torch.set_grad_enabled(one_pass), engine.no_sync(forward.wrapped):
@@ -49,7 +49,7 @@ def _weight_samples(gradient: GlobalGradient, batch: Batch, losses: list[Tensor]
     all_losses = torch.zeros(batch.count, dtype=torch.float64, device=engine.device)
     if own:
         all_losses[mine] = torch.cat([piece.detach().double() for piece in losses])
-    if getattr(selector, "scope", "global") == "global":
+    if not selector.selects_per_rank:
         return selectors.weights(engine.sum(all_losses), selector, position)
     weights = torch.zeros_like(all_losses)
     weights[mine] = selectors.weights(all_losses[mine], selector, position)

@@ -103,7 +103,5 @@ def test_summary_json_is_read_with_missing_fields_as_none(folder):
 
 def test_a_file_that_cannot_be_written_says_how_to_resume(folder):
     (folder.path / "status").mkdir()
-    with pytest.raises(
-        Problem, match=r"status could not be written \(.*\): free .*, then 'bigbatch resume"
-    ):
+    with pytest.raises(Problem, match=r"status could not be written \(.*\): free .*, then 'bigbatch resume"):
         folder.status = "done"

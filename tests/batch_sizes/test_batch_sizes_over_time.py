@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from bigbatch import batch_sizes, parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.schedules import check, curve, lr
+from bigbatch.schedules import check_plan, lr, plan
 
 # Gao & Zhong 2020, section 3.2
 PAPER_STAGES = {
@@ -79,7 +79,12 @@ def test_a_stage_without_an_lr_leaves_it_to_the_schedule():
 
 @pytest.mark.parametrize(
     ("starts", "said"),
-    [([1], "should begin with from_epoch 0, not 1"), ([0, 5, 5], "later from_epoch"), ([], "stages"), ([-1], "stages")],
+    [
+        ([1], "should begin with from_epoch 0, got 1"),
+        ([0, 5, 5], "increasing values of from_epoch"),
+        ([], "stages"),
+        ([-1], "stages"),
+    ],
 )
 def test_stages_that_do_not_cover_the_run_are_refused(starts, said):
     stages = [{"from_epoch": start, "global_batch": 64} for start in starts]
@@ -163,15 +168,15 @@ def test_a_batch_size_out_of_order_is_refused():
 def test_check_looks_at_the_largest_batch_that_a_measurement_may_ask_for():
     legw = {"name": "legw", "baseline_batch": 64, "warmup_epochs": 1.0}
     with pytest.raises(Problem, match="warmup_epochs is 16 at global batch 1024"):
-        check(run_with(NOISE, legw), total_epochs=10)
+        check_plan(run_with(NOISE, legw), total_epochs=10)
     # growth in the place of decay never scales the warm-up
     increase = {"name": "increase", "start": 64, "maximum": 1024, "decay": {"kind": "polynomial"}}
-    check(run_with(increase, legw), total_epochs=10)
+    check_plan(run_with(increase, legw), total_epochs=10)
 
 
 def test_curve_shows_the_growing_batch():
     config = {"name": "increase", "start": 128, "maximum": 1280, "decay": WIDE_RESNET}
-    points = curve(run_with(config), total_epochs=200, points=5)
+    points = plan(run_with(config), total_epochs=200, points=5)
     assert [point.global_batch for point in points] == [128, 640, 640, 1280, 1280]
     assert [point.lr for point in points] == pytest.approx([0.1, 0.1, 0.1, 0.04, 0.008])
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.schedules import Peak, check, curve, lr, scaled
+from bigbatch.schedules import Peak, check_plan, lr, plan, scale_lr
 from bigbatch.schedules.composed import Config
 
 
@@ -28,8 +28,8 @@ def lrs(schedule: dict, epochs: list[float], global_batch: int = 512) -> list[fl
 
 
 def test_scaling_rules_at_sixteen_times_and_a_sixteenth_of_the_batch():
-    assert [scaled(0.1, 16, rule) for rule in ("linear", "sqrt", "none")] == pytest.approx([1.6, 0.4, 0.1])
-    assert [scaled(0.1, 1 / 16, rule) for rule in ("linear", "sqrt", "none")] == pytest.approx([0.00625, 0.025, 0.1])
+    assert [scale_lr(0.1, 16, rule) for rule in ("linear", "sqrt", "none")] == pytest.approx([1.6, 0.4, 0.1])
+    assert [scale_lr(0.1, 1 / 16, rule) for rule in ("linear", "sqrt", "none")] == pytest.approx([0.00625, 0.025, 0.1])
 
 
 def test_without_options_the_lr_is_the_optimizers():
@@ -71,10 +71,10 @@ def test_a_constant_warmup_at_lr_zero_is_refused():
 def test_check_finds_the_long_warmup_before_the_training_does():
     run = run_with({"warmup": {"kind": "gradual", "epochs": 11}})
     with pytest.raises(Problem, match="warmup_epochs is 11"):
-        check(run, total_epochs=10)
-    check(run, total_epochs=11)
+        check_plan(run, total_epochs=10)
+    check_plan(run, total_epochs=11)
 
 
 def test_curve_reads_lr_and_batch_in_the_middle_of_each_piece():
     run = run_with({"decay": {"kind": "polynomial", "power": 1}})
-    assert curve(run, total_epochs=10, points=2) == [(2.5, pytest.approx(0.075), 512), (7.5, pytest.approx(0.025), 512)]
+    assert plan(run, total_epochs=10, points=2) == [(2.5, pytest.approx(0.075), 512), (7.5, pytest.approx(0.025), 512)]

@@ -44,7 +44,7 @@ def test_constant_stays():
         (lambda: polynomial(-1), "polynomial: power should be greater than 0; got -1"),
         (lambda: polynomial(float("nan")), "power should be a finite number; got nan"),
         (lambda: exponential(-2), "exponential: flat_epochs should be .* 0; got -2"),
-        (lambda: multi_step(30, 20), r"multi_step: at_epochs should rise, .*; got \(30, 20\)"),
+        (lambda: multi_step(30, 20), r"multi_step: at_epochs should increase, .*; got \(30, 20\)"),
         (lambda: multi_step(30, multiply_by=float("inf")), "multiply_by should .*; got inf"),
         (lambda: multi_step(-30), "at_epochs.0 should .*; got -30"),
     ],

@@ -98,5 +98,5 @@ def test_a_bad_share_of_one_stage_is_named():
 @pytest.mark.parametrize("starts", [[], [5], [0, 10, 10]])
 def test_stages_that_do_not_cover_the_run_are_refused(starts):
     stages = [{"from_epoch": start, "discard": 0.3} for start in starts]
-    with pytest.raises((ValidationError, Problem), match="should begin with from_epoch 0 and rise"):
+    with pytest.raises((ValidationError, Problem), match="should begin with from_epoch 0 and increase"):
         parts.configure("selectors", {"name": "small_loss", "discard": stages})

@@ -157,7 +157,7 @@ def test_the_committed_mnist_sweep_asks_what_it_says():
     points = {point.variant: point for point in config.points()}
 
     def peak(name):
-        return max(point.lr for point in schedules.curve(points[name].run, 25.0, 1000))
+        return max(point.lr for point in schedules.plan(points[name].run, 25.0, 1000))
 
     assert all(name.endswith(f" {point.global_batch}") for name, point in points.items())
     # k = 64: √k · 0.1 = 0.8 and k · 0.1 = 6.4

@@ -89,9 +89,7 @@ class ProbeSet:
 
     def need_micro_gradients(self, position: Position) -> bool:
         """Whether a probe that is due reads each micro-batch's gradient."""
-        return any(
-            getattr(parts.find("probes", config.name), "NEEDS_MICRO_GRADIENTS", False) for config in self._due(position)
-        )
+        return any(config.needs_micro_gradients for config in self._due(position))
 
     def _due(self, position: Position) -> list[parts.Config]:
         return [config for config in self.configs if position.step % config.every_steps == 0]  # type: ignore[attr-defined]

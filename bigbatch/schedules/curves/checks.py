@@ -1,4 +1,4 @@
-"""Numbers from people: finite and in range, or one sentence that names them."""
+"""Checks of numbers that callers give: finite and in range, or one sentence that names them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from bigbatch.errors import Problem
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def positive(name: str, value: float) -> None:
+def check_positive(name: str, value: float) -> None:
+    """Refuse what is not a finite number above 0."""
     if not (isfinite(value) and value > 0):
         raise Problem(f"{name} is {value!r}: give a finite number above 0")
 
 
-def not_negative(name: str, value: float) -> None:
+def check_not_negative(name: str, value: float) -> None:
+    """Refuse what is not a finite number of at least 0."""
     if not (isfinite(value) and value >= 0):
         raise Problem(f"{name} is {value!r}: give a finite number of at least 0")
 
 
-def made(kind: type[Model], **options: Any) -> Model:
-    """A pydantic model from a caller's arguments; the first refusal as one sentence."""
+def validate_model(kind: type[Model], **options: Any) -> Model:
+    """Build a pydantic model from a caller's arguments; a Problem names the first invalid one."""
     try:
         return kind(**options)
     except ValidationError as error:

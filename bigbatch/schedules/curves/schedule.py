@@ -1,35 +1,38 @@
-"""Baseline -> Peak -> lr: a scaling rule, a warm-up and a decay, put together as one closed form of position."""
+"""Baseline -> Peak -> lr: a scaling rule, a warm-up and a decay as one closed form of the position."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Any, Literal, Protocol
 
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.schedules._check import not_negative, positive
-from bigbatch.schedules._decay import Decay, constant
-from bigbatch.schedules._warmup import gradual
+from bigbatch.schedules.curves.checks import check_not_negative, check_positive
+from bigbatch.schedules.curves.decay import Decay, constant
+from bigbatch.schedules.curves.warmup import gradual_warmup_lr
+
+Scaling = Literal["linear", "sqrt", "none"]
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """What was tuned once, at one batch."""
+    """The learning rate and warm-up that were tuned at one batch."""
 
     lr: float
     global_batch: int
     warmup_epochs: float = 0.0
 
     def __post_init__(self) -> None:
-        positive("lr", self.lr)
-        positive("global_batch", self.global_batch)
-        not_negative("warmup_epochs", self.warmup_epochs)
+        check_positive("lr", self.lr)
+        check_positive("global_batch", self.global_batch)
+        check_not_negative("warmup_epochs", self.warmup_epochs)
 
 
 @dataclass(frozen=True)
 class Peak:
-    """What a scaling rule makes of a baseline at another batch: the learning rate to reach, and the way up."""
+    """A baseline scaled to another batch: the learning rate after the warm-up, and the warm-up."""
 
     lr: float
     warmup_epochs: float = 0.0
@@ -37,25 +40,39 @@ class Peak:
     warmup: Literal["gradual", "constant"] = "gradual"
 
     def __post_init__(self) -> None:
-        positive("lr", self.lr)
-        not_negative("warmup_epochs", self.warmup_epochs)
-        not_negative("warmup_from", self.warmup_from)
+        check_positive("lr", self.lr)
+        check_not_negative("warmup_epochs", self.warmup_epochs)
+        check_not_negative("warmup_from", self.warmup_from)
         if self.warmup == "constant" and self.warmup_from == 0 and self.warmup_epochs > 0:
-            raise Problem("warmup_from is 0 in a constant warm-up, which would learn nothing: give a lr above 0")
+            raise Problem("warmup_from is 0 in a constant warm-up, which learns nothing: give a learning rate above 0")
 
 
-Rule = Callable[[Baseline, int], Peak]
+def scale_lr(lr: float, k: float, scaling: Scaling) -> float:
+    """Return the learning rate for k times the batch (Krizhevsky 2014); k may be below 1.
+
+    `linear` keeps the expected step per sample, `sqrt` the variance of the step, `none` the tuned learning rate.
+    """
+    match scaling:
+        case "linear":
+            return lr * k
+        case "sqrt":
+            return lr * sqrt(k)
+        case "none":
+            return lr
+
+
+ScalingRule = Callable[[Baseline, int], Peak]
 
 
 @dataclass(frozen=True)
 class Schedule:
     """`Schedule(legw, Baseline(...), polynomial())` is a function from a position to a learning rate.
 
-    It remembers nothing, so a resume is exact. Where the batch changes during a training, the lr is the one that
-    a training with the batch of the moment would have at this position.
+    It has no state, so a resume is exact. Where the batch changes during a training, the learning rate is the one
+    that a training with the current batch would have at this position.
     """
 
-    rule: Rule
+    rule: ScalingRule
     baseline: Baseline
     decay: Decay = field(default_factory=constant)
 
@@ -70,10 +87,10 @@ class Schedule:
             return peak.lr * self.decay.factor(position.epochs, position.total_epochs, peak.warmup_epochs)
         if peak.warmup == "constant":
             return peak.warmup_from
-        return gradual(position.epochs, peak.warmup_epochs, peak.warmup_from, peak.lr)
+        return gradual_warmup_lr(position.epochs, peak.warmup_epochs, peak.warmup_from, peak.lr)
 
 
-class Run(Protocol):
+class ScheduledRun(Protocol):
     """What a schedule reads of a run."""
 
     @property

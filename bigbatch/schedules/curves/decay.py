@@ -1,4 +1,4 @@
-"""Decays: the share of the peak learning rate that is left, as a closed form of the epochs seen.
+"""Decays: the remaining fraction of the peak learning rate, as a closed form of the epochs seen.
 
 `polynomial` and `cosine` end at zero. They run either over the whole training, as LEGW writes it (section 3.2:
 η(1 − i/I)ᵖ with i counted from the first step, so the learning rate falls by a little where the warm-up ends), or, with
@@ -14,21 +14,23 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from bigbatch.schedules._check import made
+from bigbatch.schedules.curves.checks import validate_model
 
 Over = Literal["training", "after_warmup"]
-Share = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class _Decay(BaseModel):
+class BaseDecay(BaseModel):
+    """Base of the decays."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @abstractmethod
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:
-        """The share of the peak learning rate at `epochs`; not asked for during the warm-up."""
+        """Return the fraction of the peak learning rate at `epochs`, which is after the warm-up."""
 
 
-class Constant(_Decay):
+class Constant(BaseDecay):
     """The peak until the end."""
 
     kind: Literal["constant"] = "constant"
@@ -37,25 +39,25 @@ class Constant(_Decay):
         return 1.0
 
 
-class MultiStep(_Decay):
+class MultiStep(BaseDecay):
     """A fall by `multiply_by` at each of the epochs."""
 
     kind: Literal["multi_step"] = "multi_step"
     at_epochs: tuple[Annotated[float, Field(gt=0)], ...]
-    multiply_by: Share = 0.1
+    multiply_by: Fraction = 0.1
 
     @field_validator("at_epochs")
     @classmethod
-    def _rising(cls, at_epochs: tuple[float, ...]) -> tuple[float, ...]:
+    def _check_increasing(cls, at_epochs: tuple[float, ...]) -> tuple[float, ...]:
         if any(later <= earlier for earlier, later in pairwise(at_epochs)):
-            raise ValueError("should rise, like (30, 60, 80)")
+            raise ValueError("should increase, like (30, 60, 80)")
         return at_epochs
 
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:
         return self.multiply_by ** sum(epochs >= at for at in self.at_epochs)
 
 
-class Polynomial(_Decay):
+class Polynomial(BaseDecay):
     """(1 − progress) to a power, LEGW section 3.2."""
 
     kind: Literal["polynomial"] = "polynomial"
@@ -66,21 +68,22 @@ class Polynomial(_Decay):
         return (1 - _progress(self.over, epochs, total_epochs, warmup_epochs)) ** self.power
 
 
-class Exponential(_Decay):
+class Exponential(BaseDecay):
     """Flat epochs, then a fall at the start of each further epoch.
 
-    LEGW's language model (section 5.1.2): seven flat epochs, the eighth at half the lr, the ninth at a quarter.
+    LEGW's language model (section 5.1.2): seven flat epochs, the eighth at half the learning rate, the ninth
+    at a quarter.
     """
 
     kind: Literal["exponential"] = "exponential"
     flat_epochs: float = Field(7.0, ge=0)
-    multiply_by: Share = 0.5
+    multiply_by: Fraction = 0.5
 
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:
         return self.multiply_by ** max(floor(epochs - self.flat_epochs) + 1, 0)
 
 
-class Cosine(_Decay):
+class Cosine(BaseDecay):
     """Half a cosine wave (Loshchilov & Hutter 2017, without restarts)."""
 
     kind: Literal["cosine"] = "cosine"
@@ -95,7 +98,7 @@ Decay = Annotated[Constant | MultiStep | Polynomial | Exponential | Cosine, Fiel
 
 def _progress(over: Over, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
     skipped_epochs = warmup_epochs if over == "after_warmup" else 0.0
-    if epochs >= total_epochs:  # also where the warm-up is all of the training
+    if epochs >= total_epochs:  # also where the warm-up takes the whole training
         return 1.0
     return (epochs - skipped_epochs) / (total_epochs - skipped_epochs)
 
@@ -107,19 +110,19 @@ def constant() -> Constant:
 
 def multi_step(*at_epochs: float, multiply_by: float = 0.1) -> MultiStep:
     """`multi_step(30, 60, 80)`: a tenth from epoch 30, a hundredth from 60, a thousandth from 80."""
-    return made(MultiStep, at_epochs=at_epochs, multiply_by=multiply_by)
+    return validate_model(MultiStep, at_epochs=at_epochs, multiply_by=multiply_by)
 
 
 def polynomial(power: float = 2.0, *, over: Over = "training") -> Polynomial:
     """(1 − progress) to the power."""
-    return made(Polynomial, power=power, over=over)
+    return validate_model(Polynomial, power=power, over=over)
 
 
 def exponential(flat_epochs: float = 7.0, *, multiply_by: float = 0.5) -> Exponential:
     """Flat, then multiplied at the start of each further epoch."""
-    return made(Exponential, flat_epochs=flat_epochs, multiply_by=multiply_by)
+    return validate_model(Exponential, flat_epochs=flat_epochs, multiply_by=multiply_by)
 
 
 def cosine(*, over: Over = "training") -> Cosine:
     """Half a cosine wave down to zero."""
-    return made(Cosine, over=over)
+    return validate_model(Cosine, over=over)

@@ -9,35 +9,37 @@ from pydantic import BaseModel, ConfigDict, Field
 Start = Annotated[float, Field(ge=0, le=1)] | Literal["baseline"]
 
 
-class _Warmup(BaseModel):
+class BaseWarmup(BaseModel):
+    """Base of the warm-ups."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class NoWarmup(_Warmup):
+class NoWarmup(BaseWarmup):
     """The peak from the first step."""
 
     kind: Literal["none"] = "none"
 
 
-class ConstantWarmup(_Warmup):
+class ConstantWarmup(BaseWarmup):
     """One low learning rate, then the peak at once."""
 
     kind: Literal["constant"] = "constant"
     epochs: float = Field(gt=0)
-    start: Annotated[float, Field(gt=0, le=1)] | Literal["baseline"] = "baseline"  # share of the peak, or unscaled
+    start: Annotated[float, Field(gt=0, le=1)] | Literal["baseline"] = "baseline"  # fraction of the peak, or unscaled
 
 
-class GradualWarmup(_Warmup):
+class GradualWarmup(BaseWarmup):
     """A straight line from the start to the peak."""
 
     kind: Literal["gradual"] = "gradual"
     epochs: float = Field(gt=0)
-    start: Start = 0.0  # share of the peak, or the unscaled baseline's learning rate as in Goyal et al.
+    start: Start = 0.0  # fraction of the peak, or the unscaled baseline's learning rate as in Goyal et al.
 
 
 Warmup = Annotated[NoWarmup | ConstantWarmup | GradualWarmup, Field(discriminator="kind")]
 
 
-def gradual(epochs: float, warmup_epochs: float, start_lr: float, peak_lr: float) -> float:
-    """The learning rate on the straight line from `start_lr` at epoch 0 to `peak_lr` at `warmup_epochs`."""
+def gradual_warmup_lr(epochs: float, warmup_epochs: float, start_lr: float, peak_lr: float) -> float:
+    """Return the learning rate on the straight line from `start_lr` at epoch 0 to `peak_lr` at `warmup_epochs`."""
     return start_lr + (peak_lr - start_lr) * epochs / warmup_epochs
