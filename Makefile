@@ -45,7 +45,7 @@ bench-optim: .venv/installed
 
 # after a change that is meant to change results: tests/test_golden.py compares with what this records
 golden: .venv/installed-dev
-	$(BIN)/python tests/golden.py record
+	$(BIN)/python tests/helpers/golden.py record
 
 format: .venv/installed-dev
 	$(BIN)/ruff check --fix .

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-TESTS = Path(__file__).parent
+HELPERS = Path(__file__).parent / "helpers"
+# processes that tests start find the same helpers; set here, as fixtures of a module come before those of a test
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HELPERS), os.environ.get("PYTHONPATH", "")])
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # a shell without job control starts background commands with SIGINT ignored, and children inherit that:
+    # no test that presses Ctrl-C could pass under `nohup make test &`
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
@@ -16,4 +24,3 @@ def _small_and_alone(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pyte
     torch.set_num_threads(1)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))

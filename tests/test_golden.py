@@ -1,7 +1,7 @@
 """Short trainings give the bits that were recorded in tests/data/golden.json, and elsewhere about the same numbers.
 
 A refactoring has to keep them. After a change that is meant to change results, `make golden` records them anew; the
-commit then says why. The cases are in tests/golden.py, which runs them in a process of its own.
+commit then says why. The cases are in tests/helpers/golden.py, which runs them in a process of its own.
 """
 
 from __future__ import annotations

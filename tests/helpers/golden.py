@@ -2,7 +2,7 @@
 
 tests/data/golden.json has what they were at a commit that is trusted. After a change that is meant to change results:
 
-    make golden        # or: python tests/golden.py record
+    make golden        # or: python tests/helpers/golden.py record
 
 Only the command line and the files that it leaves behind are used, so that the code behind them is free to change.
 Each command is a fork of one process that has imported torch, as imports would take most of the time otherwise. Ranks
@@ -27,7 +27,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
-RECORDED = Path(__file__).parent / "data" / "golden.json"
+RECORDED = Path(__file__).parent.parent / "data" / "golden.json"
 
 # A recipe and its settings. Micro-batches are fixed, as the automatic choice goes by timing, and so small that a rank
 # has several; the last global batch of an epoch is a smaller one.
@@ -269,7 +269,7 @@ def main() -> None:
             sys.exit("nothing is recorded:\n" + "\n".join(f"{case}: {error}" for case, error in failed.items()))
         RECORDED.write_text(json.dumps(made, indent=1) + "\n")
     else:
-        sys.exit("usage: python tests/golden.py record | show [CASE ...]")
+        sys.exit("usage: python tests/helpers/golden.py record | show [CASE ...]")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,10 @@ def main(engine_name: str, folder: Path) -> None:
 
 
 def all_cases(engine_name: str, folder: Path) -> Path:
-    environment = processes.rank_environment(2) | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = processes.rank_environment(2) | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]]),
+    }
     line = processes.rank_command(engine_name, 2, "test_horovod", [engine_name, str(folder)])
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
