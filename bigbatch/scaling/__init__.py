@@ -12,6 +12,9 @@
     published.py   published efficiencies beside simulated ones
     training_time.py     the number of ranks with the shortest training
     report.py      what is printed and written
+    measurement/, tracing/   real steps of real engines: timed, and recorded by profilers
+    configuration.py, options.py   the model and engine whose steps run; stepper.py and recording.py take them
+    worker.py      the program of each rank; ranks.py and hosts.py start it
 
 Times are microseconds, sizes bytes. The simulator is plain Python; only shapes.py and real steps need torch.
 """
