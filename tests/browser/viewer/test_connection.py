@@ -125,7 +125,7 @@ def test_no_sample_has_the_picture_of_another(kept: Path, page: Any, process: Ca
     assert page.eval_on_selector(".cell canvas", "canvas => canvas.toDataURL()") != before
 
     server = process(server.port)
-    page.wait_for_selector("#banner:has-text('started again')")
+    page.wait_for_selector("#banner:has-text('was restarted')")
     Tab(page.context.new_page(), server.address)
     page.wait_for_selector("#banner", state="hidden")
     page.wait_for_function(
@@ -153,7 +153,7 @@ def test_a_killed_server_loses_nothing(
     assert "saved" in page.inner_text("#banner")
 
     server = process(server.port)
-    page.wait_for_selector("#banner:has-text('started again')")
+    page.wait_for_selector("#banner:has-text('was restarted')")
     new_page = page.context.new_page()
     new = Tab(new_page, server.address)
     assert (new.inner_dropped() == before).all()
@@ -166,7 +166,7 @@ def test_a_killed_server_loses_nothing(
     tab.type_number("#drop-number", 40)
     assert "Not saved" in page.inner_text("#saved")
     server = process(server.port)
-    new_page.wait_for_selector("#banner:has-text('started again')")
+    new_page.wait_for_selector("#banner:has-text('was restarted')")
     new_page.goto(server.address)  # pasted into the tab that is open: the part after # alone is new
     page.wait_for_function("() => viewer.document.unsaved === null")
     tab.settled()

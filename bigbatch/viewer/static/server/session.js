@@ -13,7 +13,7 @@ export async function openSession() {
   const token = tokenOfAddress();
   const old = loadItem(KEY);
   if (!token && !old) {
-    throw new RequestError("This page needs the address with the token that 'bigbatch view' printed: open it.", 403);
+    throw new RequestError("This page needs the address that 'bigbatch view' printed, with its token: open it.", 403);
   }
   if (token) {
     history.replaceState(null, "", location.pathname + location.search);
