@@ -33,7 +33,7 @@ class StepTimes:
     @property
     def shortest(self) -> Floats:
         """The shortest time of each batch: other processes only add time."""
-        return self.rounds.min(axis=0)
+        return np.asarray(self.rounds.min(axis=0))
 
     @property
     def line(self) -> tuple[float, float]:
