@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bigbatch.advice import report
-from bigbatch.output.figures import Chart
+from bigbatch.output.figures import Band, Chart
 from bigbatch.output.formatting import format_duration, format_number, format_percent, format_range
 from bigbatch.output.page import Page
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def build_page(advice: Advice) -> Page:
     page = Page(f"{advice.of}: {report.format_verdict(advice)}", f"grade {advice.grade}: {'; '.join(advice.reasons)}")
     lower_bound = ", only a lower bound" if advice.only_lower_bound else ""
-    page.strip(
+    page.key_numbers(
         [
             ("advised global batch", f"{advice.batch:,}"),
             ("best time at B*, 90 %", f"{format_number(advice.optimum)} ({format_range(*advice.interval)})"),
@@ -81,8 +81,7 @@ def _goodput_chart(advice: Advice) -> tuple[Chart, str]:
         "goodput, 90 % band",
         [row.batch for row in rows],
         [row.value for row in rows],
-        low=[row.interval[0] for row in rows],
-        high=[row.interval[1] for row in rows],
+        band=Band([row.interval[0] for row in rows], [row.interval[1] for row in rows]),
         markers=False,
     )
     first, last = rows[0].batch, rows[-1].batch
@@ -90,7 +89,7 @@ def _goodput_chart(advice: Advice) -> tuple[Chart, str]:
     limits = [("φ", advice.noise_scale), ("data", advice.data_cap), ("memory cap", advice.memory_cap)]
     for label, value in [("now", advice.now), *advised, ("B*", advice.optimum), *limits]:
         if value is not None and first <= value <= last:
-            chart.vertical(value, f"{label} {format_number(value)}")
+            chart.vertical_line(value, f"{label} {format_number(value)}")
     beyond = [f"{label} ({format_number(value)})" for label, value in limits if value is not None and value > last]
     outside = f" Beyond the right edge: {', '.join(beyond)}." if beyond else ""
     return chart, (
@@ -137,8 +136,7 @@ def _noise_chart(advice: Advice) -> tuple[Chart, str]:
         "φ, 90 % band",
         [row.step for row, _, _ in known],
         [row.estimate for row, _, _ in known],
-        low=[low for _, low, _ in known],
-        high=[high for _, _, high in known],
+        band=Band([low for _, low, _ in known], [high for _, _, high in known]),
     )
     if bounded:
         chart.points("lower bound", [step for step, _ in bounded], [low for _, low in bounded])
@@ -157,8 +155,9 @@ def _gradient_chart(advice: Advice) -> tuple[Chart, str]:
         "measured",
         sizes,
         [row.measured for row in rows],
-        low=[row.measured - 1.645 * row.error for row in rows],
-        high=[row.measured + 1.645 * row.error for row in rows],
+        band=Band(
+            [row.measured - 1.645 * row.error for row in rows], [row.measured + 1.645 * row.error for row in rows]
+        ),
     )
     chart.line("σ√(2/π)/√n, no mean gradient", sizes, [row.corrected for row in rows], markers=False, dashed=True)
     chart.line("folded normal", sizes, [row.folded for row in rows], markers=False, dashed=True)

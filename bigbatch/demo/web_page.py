@@ -23,7 +23,7 @@ _DRAWN = ("Test accuracy", "Learning rate", "Training loss")
 def write(out: Path, found: Found, advice: Advised, filtered: Dropped, runs_dir: Path, seconds: float) -> Path:
     page = Page("What a 32 times larger batch costs, and what wins it back", _scale(found))
     shares = (won_back(found, name) for name in (LEGW, LEGW_LARS))
-    page.strip(
+    page.key_numbers(
         [
             *((name, found[name].brief()) for name in (BASELINE, UNSCALED, LEGW, LEGW_LARS)),
             ("won back by LEGW, with LARS", ", ".join("-" if s is None else f"{100 * s:.0f} %" for s in shares)),
@@ -107,4 +107,4 @@ def _filtered(page: Page, filtered: Dropped) -> None:
         page.text(f"The network itself takes {filtered.taken_for_another} of them for another digit.")
     page.table(["class", "dropped"], list(filtered.by_class.items()), heat="dropped")
     page.text("The digits that lie farthest from their own kind, the most noisy first:")
-    page.images(filtered.pictures)
+    page.png_images(filtered.pictures)

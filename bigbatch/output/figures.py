@@ -1,7 +1,7 @@
-"""One style for every plot: a mean line, its interval as a band, the number of runs, and the scale it was run at.
+"""One style for every plot: a mean line, its interval as a band, the number of runs, and the scale of the experiment.
 
-A `Chart` keeps the numbers that it draws, so that whoever shows it can offer them as CSV. Drawn without pyplot: no
-window, no global state. Text in SVG stays text, to be searched and read aloud.
+A `Chart` keeps the numbers that it draws, so that pages can offer them as CSV. It does not use pyplot: no window, no
+global state. Text in SVG stays text, which can be searched and read aloud.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -23,15 +24,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, the dark ones first: told apart by all common kinds of colour vision and, with the line
+# Okabe and Ito's colours, the dark ones first: distinct for all common kinds of colour vision and, with the line
 # styles, in grey print
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31")
-LINES = ("-", "--", "-.", ":")
+LINE_STYLES = ("-", "--", "-.", ":")
 MARKERS = "osD^vPX*"
 FADED = "#767676"
-_MOST_LABELS_INSIDE = 4  # a longer legend would hide what it explains
+_MAX_LABELS_INSIDE = 4  # a longer legend would hide the data
+_MAX_MARKERS = 40  # of one line; more would hide it
+_FILE_TYPES = (".png", ".svg", ".pdf")
 
-_STYLE: dict[str, Any] = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
@@ -49,23 +52,32 @@ _STYLE: dict[str, Any] = {
     "figure.facecolor": "white",
     "savefig.dpi": 200,
     "svg.fonttype": "none",
-    "svg.hashsalt": "bigbatch",  # the same figure is the same file
+    "svg.hashsalt": "bigbatch",  # equal figures are equal files
     "font.family": "sans-serif",
 }
 
 
-def _matplotlib() -> Any:
+def _apply_style() -> AbstractContextManager[None]:
+    """Return a context in which matplotlib draws in our style."""
     try:
         import matplotlib
-        import matplotlib.figure
     except ImportError as error:
         raise Problem("drawing needs matplotlib: pip install 'bigbatch[plot]'") from error
-    return matplotlib
+    return matplotlib.rc_context(_STYLE)
+
+
+@dataclass(frozen=True)
+class Band:
+    """The interval around a line, point by point, and the number of runs behind it."""
+
+    low: Sequence[float | None] | None = None
+    high: Sequence[float | None] | None = None
+    n: int | Sequence[int] | None = None
 
 
 @dataclass
 class Chart:
-    """One plot. `scale` says what was run, like 'laptop, n = 3': it is printed below, so that nobody can mistake it."""
+    """One plot. `scale` says what was run, like 'laptop, n = 3', and is printed below it."""
 
     title: str
     x: str
@@ -74,27 +86,29 @@ class Chart:
     log_x: bool = False
     log_y: bool = False
     size_inches: tuple[float, float] = (6.4, 3.8)
-    # best: where there is room, beside the axes if there are many
-    legend_place: Literal["best", "lower left", "beside"] = "best"
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    legend_place: Literal["best", "lower left", "beside"] = "best"  # a long legend is beside the axes in any case
+    rows: list[dict[str, object]] = field(default_factory=list)
     figure: Figure = field(init=False)
     axes: Axes = field(init=False)
-    _series: int = 0
-    _marked: list[float] = field(default_factory=list)  # where verticals are
+    _series_count: int = 0
+    _vertical_lines: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        matplotlib = _matplotlib()
-        with matplotlib.rc_context(_STYLE):
-            self.figure = matplotlib.figure.Figure(figsize=self.size_inches, layout="constrained")
+        with _apply_style():
+            from matplotlib.figure import Figure
+            from matplotlib.ticker import FuncFormatter
+
+            self.figure = Figure(figsize=self.size_inches, layout="constrained")
             self.axes = self.figure.add_subplot()
-            self.axes.set(title=_literal(self.title), xlabel=_literal(self.x), ylabel=_literal(self.y))
+            self.axes.set(title=_escape_dollars(self.title), xlabel=_escape_dollars(self.x))
+            self.axes.set_ylabel(_escape_dollars(self.y))
             if self.log_x:
                 self.axes.set_xscale("log", base=2)
-                self.axes.xaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: plain(value)))
+                self.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick(value)))
             if self.log_y:
                 self.axes.set_yscale("log")
             if self.scale:
-                self.figure.supxlabel(_literal(self.scale), fontsize=7, color=FADED, x=0.99, ha="right")
+                self.figure.supxlabel(_escape_dollars(self.scale), fontsize=7, color=FADED, x=0.99, ha="right")
 
     def line(
         self,
@@ -102,71 +116,63 @@ class Chart:
         x: Iterable[float],
         mean: Iterable[float],
         *,
-        low: Iterable[float | None] | None = None,
-        high: Iterable[float | None] | None = None,
-        n: int | Sequence[int] | None = None,
+        band: Band | None = None,
         markers: bool = True,
         dashed: bool = False,
     ) -> None:
-        """A mean line; with `low` and `high`, its interval as a band; with `n`, how many runs are behind it."""
+        """Draw a mean line with its interval as a band. Lines of many points have no markers."""
         xs, means = list(x), list(mean)
-        lows = list(low) if low is not None else [None] * len(xs)
-        highs = list(high) if high is not None else [None] * len(xs)
-        counts = list(n) if isinstance(n, Sequence) else [n] * len(xs)
-        named = label if n is None else f"{label} (n = {_span(counts)})"
-        index = self._series
-        self._series += 1
-        matplotlib = _matplotlib()
-        with matplotlib.rc_context(_STYLE):
+        band = band or Band()
+        lows, highs = (list(values) if values is not None else [None] * len(xs) for values in (band.low, band.high))
+        counts = list(band.n) if isinstance(band.n, Sequence) else [band.n] * len(xs)
+        colour, marker, style = self._next_series_style()
+        with _apply_style():
             self.axes.plot(
                 xs,
                 means,
-                label=_literal(named),
-                color=COLOURS[index % len(COLOURS)],
-                linestyle="--" if dashed else LINES[index // len(COLOURS) % len(LINES)],
-                marker=MARKERS[index % len(MARKERS)] if markers else "",
+                label=_escape_dollars(label if band.n is None else f"{label} (n = {_format_counts(counts)})"),
+                color=colour,
+                linestyle="--" if dashed else style,
+                marker=marker if markers and len(xs) <= _MAX_MARKERS else "",
             )
-            band = [(a, b, c) for a, b, c in zip(xs, lows, highs, strict=True) if _finite(b) and _finite(c)]
-            if len(band) == 1:  # a band has no width there
-                self.axes.vlines(*np.array(band, dtype=float).T, color=COLOURS[index % len(COLOURS)], linewidth=1)
-            elif band:
-                self.axes.fill_between(
-                    *np.array(band, dtype=float).T,
-                    color=COLOURS[index % len(COLOURS)],
-                    alpha=0.18,
-                    linewidth=0,
-                )
+            known = [(a, b, c) for a, b, c in zip(xs, lows, highs, strict=True) if _is_finite(b) and _is_finite(c)]
+            if len(known) == 1:  # a band would have no width
+                self.axes.vlines(*np.array(known, dtype=float).T, color=colour, linewidth=1)
+            elif known:
+                self.axes.fill_between(*np.array(known, dtype=float).T, color=colour, alpha=0.18, linewidth=0)
         for i in range(len(xs)):
             row = {"series": label, self.x: xs[i], self.y: means[i], "low": lows[i], "high": highs[i], "n": counts[i]}
             self.rows.append(row)
 
     def points(self, label: str, x: Iterable[float], y: Iterable[float]) -> None:
-        """Single values without a line."""
+        """Draw single values without a line."""
         xs, ys = list(x), list(y)
-        index = self._series
-        self._series += 1
-        with _matplotlib().rc_context(_STYLE):
-            self.axes.plot(
-                xs,
-                ys,
-                linestyle="",
-                marker=MARKERS[index % len(MARKERS)],
-                color=COLOURS[index % len(COLOURS)],
-                label=_literal(label),
-            )
+        colour, marker, _ = self._next_series_style()
+        with _apply_style():
+            self.axes.plot(xs, ys, linestyle="", marker=marker, color=colour, label=_escape_dollars(label))
         self.rows += [{"series": label, self.x: a, self.y: b} for a, b in zip(xs, ys, strict=True)]
 
-    def vertical(self, x: float, label: str) -> None:
-        """A marker across the plot, named at its top."""
-        below_points = 42 * sum(self._near(x, other) for other in self._marked)  # names that would lie on each other
-        self._marked.append(x)
-        with _matplotlib().rc_context(_STYLE):
+    def _next_series_style(self) -> tuple[str, str, str]:
+        """Return colour, marker and line style of the next series."""
+        index = self._series_count
+        self._series_count += 1
+        return (
+            COLOURS[index % len(COLOURS)],
+            MARKERS[index % len(MARKERS)],
+            LINE_STYLES[index // len(COLOURS) % len(LINE_STYLES)],
+        )
+
+    def vertical_line(self, x: float, label: str) -> None:
+        """Mark a value of x, named at the top of the line."""
+        offset_points = 42 * sum(self._overlap(x, other) for other in self._vertical_lines)
+        self._vertical_lines.append(x)
+        with _apply_style():
             self.axes.axvline(x, color=FADED, linestyle=":", linewidth=1.2)
             self.axes.annotate(
-                _literal(label),
+                _escape_dollars(label),
                 (x, 1),
                 xycoords=("data", "axes fraction"),
-                xytext=(3, -3 - below_points),
+                xytext=(3, -3 - offset_points),
                 textcoords="offset points",
                 va="top",
                 rotation=90,
@@ -175,17 +181,18 @@ class Chart:
             )
         self.rows.append({"series": label, self.x: x})
 
-    def _near(self, x: float, other: float) -> bool:
+    def _overlap(self, x: float, other: float) -> bool:
+        """Whether the names of two vertical lines would overlap."""
         if self.log_x:
             return abs(math.log2(x / other)) < 0.5
         return abs(x - other) < 0.05 * max(abs(x), abs(other))
 
-    def horizontal(self, y: float, label: str) -> None:
-        """A level, like the number of a paper, named at its right end."""
-        with _matplotlib().rc_context(_STYLE):
+    def horizontal_line(self, y: float, label: str) -> None:
+        """Mark a value of y, such as the number of a paper, named at the right end of the line."""
+        with _apply_style():
             self.axes.axhline(y, color=FADED, linestyle=":", linewidth=1.2)
             self.axes.annotate(
-                _literal(label),
+                _escape_dollars(label),
                 (1, y),
                 xycoords=("axes fraction", "data"),
                 xytext=(-3, 3),
@@ -196,55 +203,69 @@ class Chart:
             )
         self.rows.append({"series": label, self.y: y})
 
+    def add_panel(self, y: str) -> Axes:
+        """Add axes below the others that share their x axis."""
+        with _apply_style():
+            grid = self.figure.add_gridspec(2)
+            self.axes.set_subplotspec(grid[0])
+            self.axes.set_xlabel("")
+            panel = self.figure.add_subplot(grid[1], sharex=self.axes)
+            panel.set(xlabel=_escape_dollars(self.x), ylabel=_escape_dollars(y))
+        return panel
+
     def svg(self) -> str:
-        """For a page: the <svg> element alone."""
+        """Return the <svg> element for a page."""
         buffer = io.StringIO()
-        self._write(buffer, "svg")
+        self._render(buffer, "svg")
         text = buffer.getvalue()
         return text[text.index("<svg") :]
 
     def save(self, path: Path | str) -> list[Path]:
-        """PNG for eyes, SVG for print, CSV for whoever checks: `path` with each of the three endings."""
+        """Write PNG, SVG and CSV: `path` with each of the three endings."""
         stem = Path(path)
-        targets = [stem.with_name(stem.name + ending) for ending in (".png", ".svg", ".csv")]
-        for target in targets[:2]:
-            with atomic.replace_file(target) as temporary:
-                self._write(temporary, target.suffix[1:])
-        atomic.write_text(targets[2], self.csv())
-        return targets
+        images = [self.save_image(stem.with_name(stem.name + ending)) for ending in (".png", ".svg")]
+        return [*images, atomic.write_text(stem.with_name(stem.name + ".csv"), self.csv())]
+
+    def save_image(self, path: Path) -> Path:
+        """Write one PNG, SVG or PDF file, by the ending of its name."""
+        if path.suffix not in _FILE_TYPES:
+            raise Problem(f"{path} is not an image file: name a file that ends in .png, .svg or .pdf")
+        with atomic.replace_file(path) as temporary:
+            self._render(temporary, path.suffix[1:])
+        return path
 
     def csv(self) -> str:
-        """The numbers that were drawn."""
+        """Return the numbers that the chart shows."""
         return format_csv(self.rows)
 
-    def _write(self, target: Any, kind: str) -> None:
-        with _matplotlib().rc_context(_STYLE):
+    def _render(self, target: IO[str] | Path, file_type: str) -> None:
+        with _apply_style():
             lines, labels = self.axes.get_legend_handles_labels()
             for earlier in list(self.figure.legends):
                 earlier.remove()
-            many = len(lines) > _MOST_LABELS_INSIDE and self.legend_place == "best"
+            many = len(lines) > _MAX_LABELS_INSIDE and self.legend_place == "best"
             if many or self.legend_place == "beside":
                 self.figure.legend(lines, labels, loc="outside right upper")
             elif lines:
                 self.axes.legend(loc=self.legend_place)
-            self.figure.savefig(target, format=kind, metadata={"Date": None} if kind == "svg" else None)
+            self.figure.savefig(target, format=file_type, metadata={"Date": None} if file_type == "svg" else None)
 
 
-def plain(value: float) -> str:
-    """1,024 rather than 2¹⁰."""
+def format_tick(value: float) -> str:
+    """Format a number on an axis: 1,024 rather than 2¹⁰."""
     return f"{value:,.0f}" if value >= 1 else f"{value:g}"
 
 
-def _literal(text: str) -> str:
-    """A dollar is a dollar: matplotlib would take what is between two of them for mathematics."""
+def _escape_dollars(text: str) -> str:
+    """Return text that matplotlib does not read as mathematics between two dollars."""
     return text.replace("$", r"\$")
 
 
-def _finite(value: float | None) -> bool:
+def _is_finite(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def _span(counts: Sequence[int | None]) -> str:
+def _format_counts(counts: Sequence[int | None]) -> str:
     known = [count for count in counts if count is not None]
     if not known:
         return "?"

@@ -1,7 +1,6 @@
-"""One self-contained HTML page: headings, text, tables and charts, with every chart's numbers to download.
+"""One self-contained HTML page: headings, text, tables and charts, with the numbers of every chart as CSV.
 
-Nothing is fetched from anywhere: styles are inside, charts are inline SVG, CSV files are data: addresses. Whatever
-comes from a run is escaped.
+The page loads nothing: styles are inside, charts are inline SVG, CSV files are data: URLs. All text is escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from bigbatch import __version__
@@ -48,69 +46,69 @@ footer { margin-top: 36px; padding-top: 10px; border-top: 1px solid var(--rule);
 
 
 class Page:
-    """Built from top to bottom; `write` puts it on disk at once or not at all."""
+    """An HTML page that is built from top to bottom and written atomically."""
 
-    def __init__(self, title: str, under: str = "") -> None:
+    def __init__(self, title: str, subtitle: str = "") -> None:
         self.title = title
-        self._parts = [f"<h1>{escape(title)}</h1>", f'<p class="under">{escape(under)}</p>' if under else ""]
+        self._parts = [f"<h1>{escape(title)}</h1>", f'<p class="under">{escape(subtitle)}</p>' if subtitle else ""]
 
     def heading(self, text: str) -> None:
         self._parts.append(f"<h2>{escape(text)}</h2>")
 
     def text(self, text: str, kind: str = "") -> None:
-        """A paragraph; `kind` is '', 'warning' or 'good'."""
+        """Add a paragraph; `kind` is '', 'warning' or 'good'."""
         self._parts.append(f'<p class="{kind}">{escape(text)}</p>' if kind else f"<p>{escape(text)}</p>")
 
     def code(self, text: str) -> None:
         self._parts.append(f"<pre>{escape(text)}</pre>")
 
-    def strip(self, facts: Iterable[tuple[str, str]]) -> None:
-        """The few numbers that a reader came for: (what it is, its value)."""
+    def key_numbers(self, facts: Iterable[tuple[str, str]]) -> None:
+        """Add the most important (name, value) pairs as large boxes."""
         boxes = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for name, value in facts)
         self._parts.append(f'<div class="strip">{boxes}</div>')
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, heat: str = "") -> None:
-        """Numbers are set to the right. `heat` names a column whose cells are shaded by their value."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, heat: str = "") -> None:
+        """Add a table. Numbers are aligned to the right; the cells of the column `heat` are shaded by their value."""
         body = [list(row) for row in rows]
-        shade = _shades([row[columns.index(heat)] for row in body]) if heat else []
-        lines = []
-        for index, row in enumerate(body):
-            cells = [
-                _cell(value, shade[index] if heat and columns[position] == heat else None)
-                for position, value in enumerate(row)
-            ]
-            lines.append(f"<tr>{''.join(cells)}</tr>")
+        heat_column = columns.index(heat) if heat else None
+        shades = _shade_by_rank([row[heat_column] for row in body]) if heat_column is not None else [None] * len(body)
+        lines = (
+            "".join(_cell(value, shade if column == heat_column else None) for column, value in enumerate(row))
+            for row, shade in zip(body, shades, strict=True)
+        )
         head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-        self._parts.append(f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>')
+        content = "".join(f"<tr>{line}</tr>" for line in (head, *lines))
+        self._parts.append(f'<div class="scroll"><table>{content}</table></div>')
 
     def charts(self, charts: Iterable[tuple[Chart, str]], *, wide: bool = False) -> None:
-        """Charts side by side where there is room, or over the whole width, each with a caption and its CSV."""
+        """Add charts in a grid, or each over the full width, with captions and CSV."""
         figures = "".join(_figure(chart, caption) for chart, caption in charts)
         if figures:
             self._parts.append(f'<div class="charts{" wide" if wide else ""}">{figures}</div>')
 
-    def pictures(self, pictures: Iterable[tuple[str, str]]) -> None:
-        """SVG files of our own, each below the other with a caption."""
-        for text, caption in pictures:
-            drawing = text[text.index("<svg") :]
-            self._parts.append(f"<figure>{drawing}<figcaption>{escape(caption)}</figcaption></figure>")
+    def svg_images(self, images: Iterable[tuple[str, str]]) -> None:
+        """Add the content of SVG files that we wrote, one below the other, with captions."""
+        for text, caption in images:
+            svg = text[text.index("<svg") :]
+            self._parts.append(f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>")
 
-    def images(self, images: Iterable[tuple[bytes, str]], width_pixels: int = 64) -> None:
-        """Small PNG pictures in a row, each with a caption."""
-        shown = "".join(
+    def png_images(self, images: Iterable[tuple[bytes, str]], width_pixels: int = 64) -> None:
+        """Add small PNG images in a row, with captions."""
+        figures = "".join(
             f'<figure style="display:inline-block;margin:4px"><img alt="{escape(caption)}" width="{width_pixels}" '
             f'style="image-rendering:pixelated" src="data:image/png;base64,{base64.b64encode(png).decode()}">'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
             for png, caption in images
         )
-        self._parts.append(f"<div>{shown}</div>")
+        self._parts.append(f"<div>{figures}</div>")
 
-    def download(self, name: str, content: str, kind: str = "text/csv") -> None:
-        self._parts.append(f"<p>{_link(name, content, kind)}</p>")
+    def csv_download(self, name: str, content: str) -> None:
+        """Add a link that saves the content as a CSV file."""
+        self._parts.append(f"<p>{_csv_link(name, content)}</p>")
 
-    def link(self, name: str, beside: str) -> None:
-        """A link to a file beside the page."""
-        self._parts.append(f'<p><a href="{escape(quote(beside))}">{escape(name)}</a></p>')
+    def link(self, name: str, path: str) -> None:
+        """Add a link to a file next to the page."""
+        self._parts.append(f'<p><a href="{escape(quote(path))}">{escape(name)}</a></p>')
 
     def footer(self, lines: Iterable[str]) -> None:
         self._parts.append("<footer>" + "".join(f"<div>{escape(line)}</div>" for line in lines) + "</footer>")
@@ -129,25 +127,26 @@ class Page:
 
 def _figure(chart: Chart, caption: str) -> str:
     name = "".join(letter if letter.isalnum() else "-" for letter in chart.title.lower()).strip("-")
-    link = _link(f"{name}.csv", chart.csv(), "text/csv")
-    under = f"<figcaption>{escape(caption)} {link}</figcaption>"
+    under = f"<figcaption>{escape(caption)} {_csv_link(f'{name}.csv', chart.csv())}</figcaption>"
     return f'<figure aria-label="{escape(chart.title)}">{chart.svg()}{under}</figure>'
 
 
-def _link(name: str, content: str, kind: str) -> str:
+def _csv_link(name: str, content: str) -> str:
     encoded = base64.b64encode(content.encode()).decode()
-    return f'<a download="{escape(name)}" href="data:{kind};base64,{encoded}">{escape(name)}</a>'
+    return f'<a download="{escape(name)}" href="data:text/csv;base64,{encoded}">{escape(name)}</a>'
 
 
-def _cell(value: Any, shade: str | None = None) -> str:
+def _cell(value: object, shade: str | None) -> str:
     style = f' style="background:{shade}"' if shade else ""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return f"<td{style}>{escape('' if value is None else str(value))}</td>"
     return f'<td class="number"{style}>{f"{value:,}" if isinstance(value, int) else f"{value:.4g}"}</td>'
 
 
-def _shades(values: Sequence[Any]) -> list[str | None]:
-    """Stronger for larger, by rank: one outlier does not bleach the rest."""
+def _shade_by_rank(values: Sequence[object]) -> list[str | None]:
+    """Return a colour per number, stronger for larger ones. Ranks are used because of outliers."""
     known = sorted({value for value in values if isinstance(value, int | float)})
     strength = {value: (index + 1) / len(known) for index, value in enumerate(known)}
-    return [f"rgba(213, 94, 0, {0.5 * strength[value]:.2f})" if value in strength else None for value in values]
+    return [
+        f"rgba(213, 94, 0, {0.5 * strength[value]:.2f})" if isinstance(value, int | float) else None for value in values
+    ]

@@ -1,4 +1,4 @@
-"""Progress of a training, and of the stages of other long computations.
+"""The progress of a training, and of the stages of other long computations, on the terminal.
 
 A bar on a terminal, timed lines elsewhere, or nothing.
 """
@@ -10,69 +10,66 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Protocol
 
 _SECONDS_BETWEEN_LINES = 10.0
-_shown: ContextVar[bool] = ContextVar("shown", default=False)  # hidden unless a command shows it
+
+_is_shown: ContextVar[bool] = ContextVar("is_shown", default=False)  # hidden unless a command shows it
+
+Measures = Mapping[str, float]  # by name: epoch, train_loss, test_accuracy ...
 
 
-class Display(Protocol):
-    def start(self, total_epochs: float, epochs: float) -> None: ...
-    def step(self, row: dict[str, Any], samples_per_second: float) -> None: ...
-    def evaluated(self, row: dict[str, Any]) -> None: ...
-    def close(self) -> None: ...
+class ProgressDisplay:
+    """Shows nothing; its subclasses do."""
 
-
-class Quiet:
     def start(self, total_epochs: float, epochs: float) -> None:
-        pass
+        """Begin at `epochs` of `total_epochs`."""
 
-    def step(self, row: dict[str, Any], samples_per_second: float) -> None:
-        pass
+    def show_step(self, row: Measures, samples_per_second: float) -> None:
+        """Show the metrics of a training step."""
 
-    def evaluated(self, row: dict[str, Any]) -> None:
-        pass
+    def show_evaluation(self, row: Measures) -> None:
+        """Show the metrics of an evaluation."""
 
     def close(self) -> None:
-        pass
+        """Leave the terminal as it was."""
 
 
-class Lines(Quiet):
-    """For logs: a line an epoch, and one every ten seconds in between."""
+class LogLines(ProgressDisplay):
+    """For logs: one line per evaluation, and one every ten seconds in between."""
 
     def start(self, total_epochs: float, epochs: float) -> None:
         self._total_epochs = total_epochs
         self._first_epochs = epochs
-        self._started = self._last = time.monotonic()
+        self._start_time = self._last_line_time = time.monotonic()
 
-    def step(self, row: dict[str, Any], samples_per_second: float) -> None:
-        if time.monotonic() - self._last < _SECONDS_BETWEEN_LINES:
+    def show_step(self, row: Measures, samples_per_second: float) -> None:
+        if time.monotonic() - self._last_line_time < _SECONDS_BETWEEN_LINES:
             return
-        self._last = time.monotonic()
-        self._say(
+        self._print_line(
             f"epoch {row['epoch']:.2f}/{self._total_epochs:g}  loss {row['train_loss']:.4f}  "
-            f"{samples_per_second:,.0f} samples/s  {self._left(row['epoch'])}"
+            f"{samples_per_second:,.0f} samples/s  {self._format_time_left(row['epoch'])}"
         )
 
-    def evaluated(self, row: dict[str, Any]) -> None:
-        self._last = time.monotonic()
-        self._say(f"epoch {row['epoch']:g}/{self._total_epochs:g}  {format_measure(row)}")
+    def show_evaluation(self, row: Measures) -> None:
+        self._print_line(f"epoch {row['epoch']:g}/{self._total_epochs:g}  {format_measure(row)}")
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
+        self._last_line_time = time.monotonic()
         print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
-    def _left(self, epochs: float) -> str:
+    def _format_time_left(self, epochs: float) -> str:
         done = epochs - self._first_epochs
         if done <= 0:
             return ""
-        seconds = (time.monotonic() - self._started) / done * (self._total_epochs - epochs)
+        seconds = (time.monotonic() - self._start_time) / done * (self._total_epochs - epochs)
         return f"{seconds:,.0f} s left"
 
 
-class Bar(Quiet):
-    """For people: epoch, loss, accuracy, samples/s, time left."""
+class ProgressBar(ProgressDisplay):
+    """For terminals: epoch, loss, accuracy, samples/s, time left."""
 
-    def start(self, total_epochs: float, epochs: float) -> None:
+    def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -83,35 +80,41 @@ class Bar(Quiet):
             TimeRemainingColumn(),
             console=Console(stderr=True),
         )
+        self._step_text = self._evaluation_text = ""
+
+    def start(self, total_epochs: float, epochs: float) -> None:
         self._task = self._progress.add_task("", total=total_epochs, about="")
         self._progress.update(self._task, completed=epochs)
-        self._about = self._tested = ""
         self._progress.start()
 
-    def step(self, row: dict[str, Any], samples_per_second: float) -> None:
-        self._about = f"loss {row['train_loss']:.4f}  {samples_per_second:,.0f} samples/s  "
-        self._progress.update(self._task, completed=row["epoch"], about=f"{self._about}{self._tested}")
+    def show_step(self, row: Measures, samples_per_second: float) -> None:
+        self._step_text = f"loss {row['train_loss']:.4f}  {samples_per_second:,.0f} samples/s  "
+        self._update(row["epoch"])
 
-    def evaluated(self, row: dict[str, Any]) -> None:
-        self._tested = f"{format_measure(row)}  "
-        self._progress.update(self._task, completed=row["epoch"], about=f"{self._about}{self._tested}", refresh=True)
+    def show_evaluation(self, row: Measures) -> None:
+        self._evaluation_text = f"{format_measure(row)}  "
+        self._update(row["epoch"], refresh=True)
+
+    def _update(self, epochs: float, refresh: bool = False) -> None:
+        about = self._step_text + self._evaluation_text
+        self._progress.update(self._task, completed=epochs, about=about, refresh=refresh)
 
     def close(self) -> None:
-        if hasattr(self, "_progress"):
-            self._progress.stop()
+        self._progress.stop()
 
 
-def format_measure(row: Mapping[str, Any]) -> str:
-    """`test accuracy 98.33 %` or `test perplexity 115.9`."""
+def format_measure(row: Measures) -> str:
+    """Format the result of an evaluation: `test accuracy 98.33 %` or `test perplexity 115.9`."""
     if "test_perplexity" in row:
         return f"test perplexity {row['test_perplexity']:.2f}"
     return f"test accuracy {100 * row['test_accuracy']:.2f} %"
 
 
-def choose(quiet: bool) -> Display:
+def choose_display(quiet: bool) -> ProgressDisplay:
+    """Return a bar for a terminal, lines for a log, or nothing if `quiet`."""
     if quiet:
-        return Quiet()
-    return Bar() if sys.stderr.isatty() else Lines()
+        return ProgressDisplay()
+    return ProgressBar() if sys.stderr.isatty() else LogLines()
 
 
 class Advance(Protocol):
@@ -123,17 +126,17 @@ class Advance(Protocol):
 @contextmanager
 def show_progress(show: bool) -> Iterator[None]:
     """Show the progress of stages within the block, or hide it."""
-    token = _shown.set(show)
+    token = _is_shown.set(show)
     try:
         yield
     finally:
-        _shown.reset(token)
+        _is_shown.reset(token)
 
 
 @contextmanager
 def stage(name: str, total: int) -> Iterator[Advance]:
     """One stage of a computation; call what it yields with how much is done. Stages within it are not shown."""
-    if not _shown.get():
+    if not _is_shown.get():
         yield _ignore_progress
         return
     with (
@@ -145,7 +148,7 @@ def stage(name: str, total: int) -> Iterator[Advance]:
 
 def log_progress(text: str) -> None:
     """Print a line to stderr where progress is shown."""
-    if _shown.get():
+    if _is_shown.get():
         print(text, file=sys.stderr, flush=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bigbatch.output.figures import Chart
+from bigbatch.output.figures import Band, Chart
 from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
 from bigbatch.recipes import PaperNumber
@@ -61,13 +61,17 @@ def against_batch(found: SweepResults, numbers: list[PaperNumber], scale: str) -
                 curve.label,
                 [group.global_batch for group in done],
                 [factor * (group.mean or 0.0) for group in done],
-                low=[None if group.low is None else factor * group.low for group in done],
-                high=[None if group.high is None else factor * group.high for group in done],
-                n=[group.n for group in done],
+                band=Band(
+                    [None if group.low is None else factor * group.low for group in done],
+                    [None if group.high is None else factor * group.high for group in done],
+                    [group.n for group in done],
+                ),
             )
     for number in numbers:
         if number.measure == found.metric and found.metric_label.startswith("test"):
-            chart.horizontal(factor * number.value, f"{format_metric(number.value, number.measure)}, {number.source}")
+            chart.horizontal_line(
+                factor * number.value, f"{format_metric(number.value, number.measure)}, {number.source}"
+            )
     return chart
 
 
@@ -79,9 +83,11 @@ def preferred_batches(found: SweepResults, scale: str) -> Chart:
         "best mean",
         [preferred.lr for preferred in lrs],
         [preferred.batch for preferred in lrs],
-        low=[preferred.low_batch for preferred in lrs],
-        high=[preferred.high_batch for preferred in lrs],
-        n=[preferred.n for preferred in lrs],
+        band=Band(
+            [preferred.low_batch for preferred in lrs],
+            [preferred.high_batch for preferred in lrs],
+            [preferred.n for preferred in lrs],
+        ),
     )
     return chart
 

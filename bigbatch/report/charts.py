@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from bigbatch.artifacts.metrics import scalars
-from bigbatch.output.figures import Chart
+from bigbatch.output.figures import Band, Chart
 from bigbatch.report.groups import Group
 from bigbatch.report.records import Record
 from bigbatch.sweeps import confidence_interval
@@ -131,10 +131,7 @@ def _add(
         label,
         epochs,
         [mean for mean, _, _ in found],
-        low=[low for _, low, _ in found],
-        high=[high for _, _, high in found],
-        n=counts,
-        markers=len(epochs) <= 40,
+        band=Band([low for _, low, _ in found], [high for _, _, high in found], counts),
     )
 
 

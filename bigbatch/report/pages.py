@@ -97,7 +97,7 @@ def _best(page: Page, groups: Sequence[Group]) -> None:
         ranked = sorted(done, key=lambda group: sum(group.values) / len(group.values), reverse=more_is_better)
         facts = [(f"best: {group.label}", group.described()) for group in ranked[:1]]
         facts += [(f"least good: {group.label}", group.described()) for group in ranked[1:][-1:]]
-    page.strip(facts)
+    page.key_numbers(facts)
 
 
 def _numbers(record: Record) -> list[tuple[str, str]]:
@@ -148,7 +148,7 @@ def _runs(page: Page, records: Sequence[Record]) -> None:
     page.table(columns, rows)
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
-    page.download("runs.csv", buffer.getvalue())
+    page.csv_download("runs.csv", buffer.getvalue())
 
 
 def _any_has(records: Sequence[Record], name: str) -> bool:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.metrics import dump_json
-from bigbatch.output.figures import COLOURS, Chart
+from bigbatch.output.figures import COLOURS, Band, Chart
 from bigbatch.output.formatting import format_csv, terminal_table
 from bigbatch.scaling.machine import NcclLinks, find_machine
 from bigbatch.scaling.phases import Bar, StepPhases
@@ -92,7 +92,7 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
         chart.save(folder / "versions")
 
     page = Page(f"{found.profile.model} on {found.machine.name}: scaling, simulated", _SIMULATED)
-    page.strip(
+    page.key_numbers(
         (f"{name} on {last.ranks:,} ranks ({last.low:.1%} to {last.high:.1%})", f"{last.efficiency:.1%}")
         for name, last in ((name, points[-1]) for name, points in found.curves.items())
     )
@@ -133,8 +133,7 @@ def draw_efficiency(curves: Mapping[str, Sequence[ScalingPoint]], scale: str) ->
             name,
             [point.ranks for point in points],
             [point.efficiency for point in points],
-            low=[point.low for point in points],
-            high=[point.high for point in points],
+            band=Band([point.low for point in points], [point.high for point in points]),
             markers=len(points) <= MOST_MARKED_POINTS,
         )
     chart.axes.set_ylim(0, 1.05)
@@ -308,12 +307,11 @@ def draw_training_times(times: Sequence[TrainingTime], scale: str) -> Chart:
                 _RULE_NAMES[rule],
                 [one.ranks for one in chosen],
                 [one.time for one in chosen],
-                low=[one.time_low for one in chosen],
-                high=[one.time_high for one in chosen],
+                band=Band([one.time_low for one in chosen], [one.time_high for one in chosen]),
                 markers=len(chosen) <= MOST_MARKED_POINTS,
             )
     best = shortest(times)
-    chart.vertical(best.ranks, f"{best.ranks:,} ranks, batch {best.global_batch:,}")
+    chart.vertical_line(best.ranks, f"{best.ranks:,} ranks, batch {best.global_batch:,}")
     return chart
 
 

@@ -141,7 +141,7 @@ class Training(AssembledRun):
         schedules.check_plan(run, self.counter.total_epochs(self.global_batch))
         self.add_optimizer(choose_split(self, folder, self.global_batch))
         self.metrics = MetricsWriter(folder.path / "metrics.jsonl") if engine.rank == 0 else None
-        self.display = progress.choose(options.quiet or engine.rank != 0)
+        self.display = progress.choose_display(options.quiet or engine.rank != 0)
 
     def run_to_end(self, stop_request: StopRequest, checkpoint_minutes: float) -> Summary:
         """Step until the budget is spent; evaluate and save at the end of each epoch."""
@@ -211,7 +211,7 @@ class Training(AssembledRun):
         take_step(self, batch, self.position, record)
         self._record(row | answers, remember=bool(answers))
         self.seconds_in_steps += time.perf_counter() - started
-        self.display.step(row, self.progress.samples / self.seconds_in_steps)
+        self.display.show_step(row, self.progress.samples / self.seconds_in_steps)
         return batch, stop, save
 
     def save(self) -> None:
@@ -286,7 +286,7 @@ class Training(AssembledRun):
             self._record(row | {"diverged": True})
             raise Diverged(self.progress.step)
         self._record(row, remember=True)
-        self.display.evaluated(row)
+        self.display.show_evaluation(row)
         if self.progress.offset == 0:
             self.epoch_loss_sum = 0.0
 

@@ -1,24 +1,21 @@
-"""Charts and pages: what is drawn is what was given, and nothing is fetched from anywhere."""
+"""Charts: what is drawn is what was given."""
 
 from __future__ import annotations
 
-import base64
 import csv
 import io
-import re
 import xml.etree.ElementTree
 
 import pytest
 
 from bigbatch.errors import Problem
-from bigbatch.output.figures import COLOURS, Chart, plain
-from bigbatch.output.page import Page
+from bigbatch.output.figures import COLOURS, Band, Chart, format_tick
 
 
 def accuracy_chart() -> Chart:
     chart = Chart("Accuracy against batch", "global batch", "accuracy", scale="smoke, n = 3", log_x=True)
-    chart.line("legw", [128, 256], [0.98, 0.97], low=[0.975, None], high=[0.985, None], n=[3, 1])
-    chart.horizontal(0.988, "paper 98.8 %")
+    chart.line("legw", [128, 256], [0.98, 0.97], band=Band([0.975, None], [0.985, None], n=[3, 1]))
+    chart.horizontal_line(0.988, "paper 98.8 %")
     return chart
 
 
@@ -33,7 +30,7 @@ def test_a_chart_keeps_the_numbers_it_draws():
 
 def test_the_band_covers_only_points_that_have_an_interval():
     chart = Chart("t", "x", "y")
-    chart.line("a", [1, 2, 3], [1, 2, 3], low=[0.5, None, 2.5], high=[1.5, None, 3.5])
+    chart.line("a", [1, 2, 3], [1, 2, 3], band=Band([0.5, None, 2.5], [1.5, None, 3.5]))
     (band,) = chart.axes.collections
     assert {tuple(corner) for corner in band.get_paths()[0].vertices} >= {(1, 0.5), (1, 1.5), (3, 2.5), (3, 3.5)}
     assert not any(corner[0] == 2 for corner in band.get_paths()[0].vertices)
@@ -61,8 +58,6 @@ def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Problem, match="could not be written"):
         accuracy_chart().save(tmp_path / "file" / "accuracy")
-    with pytest.raises(Problem, match="could not be written"):
-        Page("t").write(tmp_path / "file" / "page.html")
 
 
 def test_series_differ_in_colour_and_marker():
@@ -75,34 +70,28 @@ def test_series_differ_in_colour_and_marker():
 def test_names_of_markers_side_by_side_do_not_lie_on_each_other():
     chart = Chart("t", "x", "y", log_x=True)
     for x in (16, 64, 66, 83, 1024):
-        chart.vertical(x, str(x))
+        chart.vertical_line(x, str(x))
     heights = [text.xyann[1] for text in chart.axes.texts]
     assert heights == [-3, -3, -45, -87, -3]
 
 
 def test_numbers_on_axes_are_plain():
-    assert [plain(value) for value in (8192, 16, 0.25)] == ["8,192", "16", "0.25"]
+    assert [format_tick(value) for value in (8192, 16, 0.25)] == ["8,192", "16", "0.25"]
 
 
-def test_a_page_escapes_what_it_is_given_and_fetches_nothing(tmp_path):
-    page = Page("<b>runs</b>", "under & below")
-    page.heading("<i>")
-    page.text("<script>alert(1)</script>", kind="warning")
-    page.strip([("batch", "<8192>")])
-    page.table(["run", "accuracy"], [["<a>", 0.98], ["b", None]], heat="accuracy")
-    page.charts([(accuracy_chart(), "a caption")])
-    page.footer(["seed <1>"])
-    html = page.write(tmp_path / "page.html").read_text()
-    assert "<script" not in html
-    assert "<b>runs" not in html
-    assert not re.search(r'(src|href)="(?!data:|#)', html)
-    assert not re.search(r"url\((?!#|&)", html)
-    assert '<td class="number" style="background:rgba(213, 94, 0, 0.50)">0.98</td>' in html
+def test_long_lines_have_no_markers():
+    chart = Chart("t", "x", "y")
+    chart.line("short", range(40), range(40))
+    chart.line("long", range(41), range(41))
+    assert [line.get_marker() for line in chart.axes.lines] == ["o", ""]
 
 
-def test_the_downloaded_csv_is_the_charts():
-    page = Page("t")
-    chart = accuracy_chart()
-    page.charts([(chart, "")])
-    (encoded,) = re.findall(r'download="accuracy-against-batch.csv" href="data:text/csv;base64,([^"]*)"', page.html())
-    assert base64.b64decode(encoded).decode() == chart.csv()
+def test_a_second_panel_shares_the_x_axis(tmp_path):
+    chart = Chart("run", "epoch", "lr")
+    chart.line("learning rate", [0, 1], [0.1, 0.2])
+    chart.add_panel("global batch").step([0, 1], [64, 128])
+    text = chart.save_image(tmp_path / "plot.svg").read_text()
+    assert "global batch" in text
+    assert text.count(">epoch<") == 1
+    with pytest.raises(Problem, match=r"plot\.txt is not an image file: name a file that ends in \.png"):
+        chart.save_image(tmp_path / "plot.txt")

@@ -257,7 +257,7 @@ def test_two_runs_side_by_side_with_what_differs(tmp_path):
     differing_part = text.partition("What differs in their run.json")[2].partition("Curves")[0]
     assert "optimizer.name momentum lars optimizer.lr 0.1 0.2" in differing_part
     assert "seed 0 3" in differing_part
-    assert "optimizer.trust_coefficient (not there) 0.02" in differing_part
+    assert "optimizer.trust_coefficient (not there) 0.001" in differing_part
     assert "commit c0ffee beef" in differing_part
     assert "global_batch" not in differing_part
     assert "test_accuracy 0.9 0.95 0.05" in text

@@ -83,7 +83,7 @@ def write_report(
     page = Page(f"{request.model.name}: scaling, measured", f"{scale}. One thread per rank, synthetic samples.")
     if measurement.efficiencies:
         rows = efficiency_rows(measurement)
-        page.strip((f"{scaling} scaling, {label}", value) for scaling, label, _, _, value in rows)
+        page.key_numbers((f"{scaling} scaling, {label}", value) for scaling, label, _, _, value in rows)
     for reason in measurement.refusals:
         page.text(f"No efficiency: {reason}.", kind="warning")
     page.charts([*([(efficiency, _EFFICIENCY_CAPTION)] if efficiency else []), (phases, _PHASES_CAPTION)])
@@ -99,7 +99,7 @@ def write_report(
     traces = sorted(folder.glob("trace_*.svg"))
     if traces:
         page.heading("Traces")
-        page.pictures((path.read_text(encoding="utf-8"), path.stem) for path in traces)
+        page.svg_images((path.read_text(encoding="utf-8"), path.stem) for path in traces)
     page.footer(about)
     return [*written, page.write(folder / "measure.html")]
 
