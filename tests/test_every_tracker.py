@@ -10,7 +10,7 @@ from small import small_run
 
 from bigbatch import parts, trackers
 from bigbatch.errors import Problem
-from bigbatch.trackers import Place
+from bigbatch.trackers import TrackedRun
 
 NAMES = parts.names("trackers")
 
@@ -32,10 +32,10 @@ def start(name, place):
 def test_it_is_missed_in_one_sentence_where_it_is_not_installed(name):
     needed = parts.find("trackers", name).NEEDS
     if importlib.util.find_spec(needed):
-        trackers.check([name])
+        trackers.check_installed([name])
     else:
         with pytest.raises(Problem, match=rf"tracker '{name}' needs {needed}, .*pip install 'bigbatch\[{name}\]'"):
-            trackers.check([name])
+            trackers.check_installed([name])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,7 +50,7 @@ def test_options_are_frozen_and_checked(name):
 def test_a_mirror_that_was_closed_goes_on_in_the_same_place(name, tmp_path):
     kept = {}
     for first_step in (1, 4):
-        place = Place("small-123", tmp_path / name, small_run().model_dump(mode="json"), kept)
+        place = TrackedRun("small-123", tmp_path / name, small_run().model_dump(mode="json"), kept)
         place.files.mkdir(exist_ok=True)
         mirror = start(name, place)
         for step in range(first_step, first_step + 3):

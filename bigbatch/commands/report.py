@@ -25,11 +25,11 @@ def command(
     """
     from bigbatch import report, trackers
 
-    trackers.check(track or ())
+    trackers.check_installed(track or ())
     path = report.compare(runs_or_sweeps, out) if compare else report.report(runs_or_sweeps, out)
     print(path.resolve().as_uri())
     if track:
         for folder in report.folders(runs_or_sweeps):
-            with trackers.mirrored(folder, track):
+            with trackers.mirror_metrics(folder, track):
                 pass
     return DONE

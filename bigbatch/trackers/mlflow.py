@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from bigbatch import parts
-from bigbatch.trackers import Mirror, Place
+from bigbatch.trackers import Mirror, TrackedRun
 
 NEEDS = "mlflow"
 _MOST_AT_ONCE = 1000  # metrics in one request: the server's own bound
@@ -20,7 +20,7 @@ class Config(parts.Config):
 
 
 class MlflowRun:
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: TrackedRun) -> None:
         from mlflow.tracking import MlflowClient
 
         self._client = MlflowClient()
@@ -30,7 +30,7 @@ class MlflowRun:
         self._client.update_run(self._run_id, status="RUNNING")
         self._waiting: list[Any] = []
 
-    def _create(self, experiment: str, place: Place) -> str:
+    def _create(self, experiment: str, place: TrackedRun) -> str:
         from mlflow.entities import Param
 
         found = self._client.get_experiment_by_name(experiment)
@@ -38,7 +38,7 @@ class MlflowRun:
         run_id = self._client.create_run(experiment_id, run_name=place.name).info.run_id
         texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in place.run.items()}
         self._client.log_batch(run_id, params=[Param(name, text[:_LONGEST_VALUE]) for name, text in texts.items()])
-        return run_id
+        return str(run_id)
 
     def add(self, step: int, values: dict[str, float]) -> None:
         from mlflow.entities import Metric
@@ -56,5 +56,5 @@ class MlflowRun:
         self._client.set_terminated(self._run_id, _ENDINGS.get(status, "KILLED"))
 
 
-def start(config: Config, place: Place) -> Mirror:
+def start(config: Config, place: TrackedRun) -> Mirror:
     return MlflowRun(config, place)

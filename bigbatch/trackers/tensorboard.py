@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bigbatch import parts
-from bigbatch.trackers import Mirror, Place
+from bigbatch.trackers import Mirror, TrackedRun
 
 NEEDS = "tensorboard"
 
@@ -46,5 +46,5 @@ def tag(name: str) -> str:
     return f"{phase}/{metric}" if phase in ("train", "test") and metric else name
 
 
-def start(config: Config, place: Place) -> Mirror:
+def start(config: Config, place: TrackedRun) -> Mirror:
     return EventFile(place.files)

@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from bigbatch import parts
-from bigbatch.trackers import Mirror, Place
+from bigbatch.trackers import Mirror, TrackedRun
 
 NEEDS = "trackio"
 
@@ -16,7 +16,7 @@ class Config(parts.Config):
 
 
 class TrackioRun:
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: TrackedRun) -> None:
         import trackio
 
         # its runs are told apart by their names, and two runs folders may have folders of one name
@@ -33,5 +33,5 @@ class TrackioRun:
         self._run.finish()
 
 
-def start(config: Config, place: Place) -> Mirror:
+def start(config: Config, place: TrackedRun) -> Mirror:
     return TrackioRun(config, place)

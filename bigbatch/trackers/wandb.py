@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from bigbatch import parts
-from bigbatch.trackers import Mirror, Place
+from bigbatch.trackers import Mirror, TrackedRun
 
 NEEDS = "wandb"
 
@@ -15,7 +15,7 @@ class Config(parts.Config):
 
 
 class WandbRun:
-    def __init__(self, config: Config, place: Place) -> None:
+    def __init__(self, config: Config, place: TrackedRun) -> None:
         import wandb
 
         run_id = place.kept.setdefault("run_id", uuid.uuid4().hex[:12])
@@ -39,5 +39,5 @@ class WandbRun:
         self._run.finish(exit_code=0 if status == "done" else 1)
 
 
-def start(config: Config, place: Place) -> Mirror:
+def start(config: Config, place: TrackedRun) -> Mirror:
     return WandbRun(config, place)

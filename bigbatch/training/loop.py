@@ -68,14 +68,14 @@ def train(
 
 def train_in_folder(run: Run, folder: Folder, options: TrainOptions) -> Summary:
     """Train a run in a folder, which may be that of the same run with another engine."""
-    trackers.check(options.track)
+    trackers.check_installed(options.track)
     engine = engines.start(run.engine)
     try:
         with folder.lock() if engine.rank == 0 else nullcontext():
             fresh = options.fresh and not engines.restarted()
             with (
                 folder.move_aside() if fresh and engine.rank == 0 else nullcontext(),
-                trackers.mirrored(folder.path, options.track if engine.rank == 0 else ()),
+                trackers.mirror_metrics(folder.path, options.track if engine.rank == 0 else ()),
             ):
                 status = engine.broadcast(folder.status)
                 if status in ("done", "diverged"):

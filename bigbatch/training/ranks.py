@@ -21,7 +21,7 @@ def train_on_ranks(run: Run, folder: Folder, ranks: int, options: TrainOptions) 
 
     If a rank dies, all ranks are restarted together from the last checkpoint.
     """
-    trackers.check(options.track)
+    trackers.check_installed(options.track)
     if isinstance(run.engine, horovod.Config):
         horovod.check(run.engine)
     with folder.lock():

@@ -1,7 +1,7 @@
-"""Reads metrics.jsonl behind a training and hands what is new to one mirror, until stdin ends.
+"""Read metrics.jsonl during a training and send new rows to one mirror, until stdin ends.
 
-Steps that were mirrored once are not mirrored again: a resumed run makes the rows after its checkpoint anew, to the
-bit. The last step of each number is noted beside the run (`trackers/<name>.json`).
+A step is mirrored only once: a resumed run writes the rows after its checkpoint again, bit for bit. The last step of
+each metric is stored in the run's folder (`trackers/<name>.json`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import IO
 from bigbatch import parts
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.metrics import parse_row, scalars
-from bigbatch.trackers import Mirror, Place
+from bigbatch.trackers import Mirror, TrackedRun
 
-_SECONDS_BETWEEN_LOOKS = 1.0
-_KEPT_TO_ITSELF = ("step",)  # the axis of all others
+_SECONDS_BETWEEN_READS = 1.0
+_NOT_MIRRORED = ("step",)  # the axis of all others
 
 
-class Lines:
-    """The whole lines that a file has gained. One that was put in its place is read from its beginning."""
+class AppendedLines:
+    """The complete lines that were appended to a file. A file that replaces it is read from its beginning."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: IO[bytes] | None = None
 
-    def new(self) -> Iterator[bytes]:
+    def read_new(self) -> Iterator[bytes]:
         try:
             if self._file is None or os.fstat(self._file.fileno()).st_ino != self.path.stat().st_ino:
                 self._file = self.path.open("rb")
@@ -40,83 +40,85 @@ class Lines:
         while True:
             start = self._file.tell()
             line = self._file.readline()
-            if not line.endswith(b"\n"):  # not whole yet
+            if not line.endswith(b"\n"):  # not complete yet
                 self._file.seek(start)
                 return
             yield line
 
 
-class Following:
+class MetricsMirror:
     """One run and its mirror, which is started with the first row."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder = folder
         self.config = parts.configure("trackers", name)
-        self.note = folder / "trackers" / f"{name}.json"
-        self.lines = Lines(folder / "metrics.jsonl")
+        self.state_file = folder / "trackers" / f"{name}.json"
+        self.lines = AppendedLines(folder / "metrics.jsonl")
         self.last_steps: dict[str, int] = {}
         self.mirror: Mirror | None = None
 
-    def look(self) -> None:
-        """Mirror what is new, and note it once the tool has it."""
-        for line in self.lines.new():
+    def send_new_rows(self) -> None:
+        """Send new rows to the tool, then store how far it got."""
+        for line in self.lines.read_new():
             row = parse_row(line)
-            self.mirror = self.mirror or self._start()
+            self.mirror = self.mirror or self._start_mirror()
             step: int = row["step"]
             new = {
                 name: value
                 for name, value in scalars(row).items()
-                if name not in _KEPT_TO_ITSELF and step > self.last_steps.get(name, -1)
+                if name not in _NOT_MIRRORED and step > self.last_steps.get(name, -1)
             }
             if new:
                 self.mirror.add(step, new)
                 self.last_steps |= dict.fromkeys(new, step)
         if self.mirror:
             self.mirror.flush()
-            self._write_note()
+            self._save_state()
 
-    def end(self) -> None:
+    def close(self) -> None:
+        """Tell the tool how the run ended."""
         if self.mirror:
             status = self.folder / "status"
             self.mirror.close(status.read_text().strip() if status.exists() else "running")
-            self._write_note()
+            self._save_state()
 
-    def _start(self) -> Mirror:
-        known = json.loads(self.note.read_text(encoding="utf-8")) if self.note.exists() else {}
+    def _start_mirror(self) -> Mirror:
+        known = json.loads(self.state_file.read_text(encoding="utf-8")) if self.state_file.exists() else {}
         about = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         self.last_steps = known.get("last_steps", {})
         files = self.folder / "trackers" / self.config.name
         files.mkdir(parents=True, exist_ok=True)
-        self.place = Place(self.folder.resolve().name, files, about["run"], known.get("kept", {}))
-        return parts.find("trackers", self.config.name).start(self.config, self.place)
+        self.place = TrackedRun(self.folder.resolve().name, files, about["run"], known.get("kept", {}))
+        mirror: Mirror = parts.find("trackers", self.config.name).start(self.config, self.place)
+        return mirror
 
-    def _write_note(self) -> None:
-        atomic.write_text(self.note, json.dumps({"last_steps": self.last_steps, "kept": self.place.kept}))
+    def _save_state(self) -> None:
+        atomic.write_text(self.state_file, json.dumps({"last_steps": self.last_steps, "kept": self.place.kept}))
 
 
-def follow(folder: Path, name: str, ended: Callable[[], bool]) -> None:
-    """Until `ended`, which waits a moment each time, says so; then once more for the rest."""
+def mirror_until(folder: Path, name: str, ended: Callable[[], bool]) -> None:
+    """Send new rows until `ended`, which waits a moment, returns True; then once more for the rest."""
     with (folder / "trackers" / f".{name}.lock").open("w") as lock:
-        # the mirror of a training that was killed a moment ago may still be at its last rows
+        # the mirror of a training that was just killed may still send its last rows
         fcntl.flock(lock, fcntl.LOCK_EX)
-        following = Following(folder, name)
+        mirror = MetricsMirror(folder, name)
         going = True
         while going:
             going = not ended()
-            following.look()
-        following.end()
+            mirror.send_new_rows()
+        mirror.close()
 
 
 def _stdin_ended() -> bool:
-    return bool(select.select([sys.stdin], [], [], _SECONDS_BETWEEN_LOOKS)[0])
+    return bool(select.select([sys.stdin], [], [], _SECONDS_BETWEEN_READS)[0])
 
 
 def main() -> None:
     os.nice(10)  # the training comes first
     folder, name = Path(sys.argv[1]), sys.argv[2]
     try:
-        follow(folder, name, _stdin_ended)
-    except Exception as error:  # whatever a tool throws: its last line is what the training's process tells
+        mirror_until(folder, name, _stdin_ended)
+    except Exception as error:  # of any kind; the training's process reports the last line
         import traceback
 
         traceback.print_exc()

@@ -15,7 +15,7 @@ from bigbatch import trackers
 from bigbatch.artifacts.folder import Folder
 from bigbatch.artifacts.metrics import scalars
 from bigbatch.errors import Notice, Problem
-from bigbatch.trackers._follow import Following, follow
+from bigbatch.trackers.mirroring.process import MetricsMirror, mirror_until
 from bigbatch.training.loop import train
 
 
@@ -151,17 +151,17 @@ def test_rows_that_a_resumed_run_makes_again_are_not_mirrored_again(tmp_path, ow
     def write(*chosen: dict) -> None:
         folder.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in chosen))
 
-    following = Following(folder.path, name)
+    mirror = MetricsMirror(folder.path, name)
     write(*rows[:4])
-    following.look()
+    mirror.send_new_rows()
     with (folder.path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(rows[4]) + "\n" + json.dumps(rows[5]) + "\n" + '{"step": 6, "tr')  # cut short
-    following.look()
+    mirror.send_new_rows()
     assert mirrored_rows(folder.path, name)[-1] == (5, "train_loss")
     write(*rows[:3])  # back to the checkpoint at step 3
-    following.look()
+    mirror.send_new_rows()
     write(*rows)
-    follow(folder.path, name, lambda: True)  # another process, later
+    mirror_until(folder.path, name, lambda: True)  # another process, later
     assert mirrored_rows(folder.path, name) == [
         *((step, "train_loss") for step in range(1, 5)),
         (4, "test_loss"),
@@ -173,7 +173,7 @@ def test_rows_that_a_resumed_run_makes_again_are_not_mirrored_again(tmp_path, ow
 def test_a_tracker_that_breaks_is_a_notice_and_nothing_else(tmp_path, own_trackers):
     name = own_trackers("broken", LISTED.format(first="if step == 5: raise OSError('the server is gone')"))
     run = small_run()
-    with pytest.warns(Notice, match=r"broken mirrors no more \(OSError: the server is gone\).*--track .*fills in"):
+    with pytest.warns(Notice, match=r"broken stopped mirroring \(OSError: the server is gone\).*--track .*fills in"):
         summary = train(run, runs_dir=tmp_path, track=[name])
     assert summary["steps"] == 12
     train(run, runs_dir=tmp_path / "alone")
@@ -185,7 +185,7 @@ def test_a_tracker_that_breaks_is_a_notice_and_nothing_else(tmp_path, own_tracke
 def test_a_tracker_that_hangs_is_ended(tmp_path, own_trackers, monkeypatch):
     name = own_trackers("hanging", "import threading\ndef start(config, place):\n    threading.Event().wait()\n")
     monkeypatch.setattr(trackers, "_SECONDS_TO_FINISH", 2.0)
-    with pytest.warns(Notice, match="hanging mirrors no more .*no answer within 2 s"):
+    with pytest.warns(Notice, match="hanging stopped mirroring .*no answer within 2 s"):
         assert train(small_run(epochs=1), runs_dir=tmp_path, track=[name])["steps"] == 6
 
 

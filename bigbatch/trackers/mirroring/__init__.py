@@ -1,0 +1,1 @@
+"""The process that mirrors the metrics of one run in one tool."""
