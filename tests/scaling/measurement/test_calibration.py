@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from scaling.hand import PROFILE
-from scaling.hand_measurement import ROUNDS, rank_calibration
+from hand import PROFILE
+from hand_measurement import ROUNDS, rank_calibration
 
 from bigbatch.scaling import horovod
 from bigbatch.scaling.measurement import calibration

@@ -10,7 +10,7 @@ import sys
 def test_ctrl_c_keeps_the_rounds_that_are_complete(tmp_path):
     pids = tmp_path / "pids"
     pids.mkdir()
-    model = ["scaling.traced_models:InterruptingLater", "--set", f"model.pids={pids}", "--set", "model.after=6"]
+    model = ["traced_models:InterruptingLater", "--set", f"model.pids={pids}", "--set", "model.after=6"]
     # a round: two ranks that calibrate, one process with the batch of one rank and one with that of both, two ranks
     done = subprocess.run(
         [sys.executable, "-m", "bigbatch", "scale", "measure", *model, "--engines", "ddp", "--sample", "1,8,8",

@@ -6,8 +6,8 @@ import csv
 import json
 from dataclasses import replace
 
+import hand_measurement
 import pytest
-from scaling import hand_measurement
 
 from bigbatch.scaling.machine import find_machine
 from bigbatch.scaling.measurement import report

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import hand_measurement
 import pytest
-from scaling import hand_measurement
-from scaling.hand_measurement import equal_steps
+from hand_measurement import equal_steps
 
 from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement import prediction

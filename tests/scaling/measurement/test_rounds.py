@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import namespaces
 import pytest
-from scaling import namespaces
 
 from bigbatch.scaling import hosts
 from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel

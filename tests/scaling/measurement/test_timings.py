@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scaling.hand_measurement import ALONE, PAIR, equal_steps, message, phases, rank_timing
+from hand_measurement import ALONE, PAIR, equal_steps, message, phases, rank_timing
 
 from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement.request import Comparison

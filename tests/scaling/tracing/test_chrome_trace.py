@@ -6,7 +6,7 @@ import gzip
 import json
 
 import pytest
-from scaling.hand_trace import SECOND_NS, crossing, mark, profiler_trace, rank_marks, recording
+from hand_trace import SECOND_NS, crossing, mark, profiler_trace, rank_marks, recording
 
 from bigbatch.errors import Problem
 from bigbatch.scaling.tracing import chrome_trace

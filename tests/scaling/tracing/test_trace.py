@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cyclopts import CycloptsError
-from scaling.hand_trace import crossing
+from hand_trace import crossing
 
 from bigbatch.cli import app
 from bigbatch.engines import horovod
@@ -168,7 +168,7 @@ def test_a_missing_horovod_is_found_out_before_ddp_has_run(tmp_path, monkeypatch
 
 def test_a_rank_that_fails_is_named_with_its_last_words(tmp_path, capsys):
     with pytest.raises(Problem, match=r"local 1x8: 0 of 1 ranks returned a result .*this network is broken"):
-        trace("scaling.traced_models:Failing", "--engines", "local", "--out", tmp_path / "out")
+        trace("traced_models:Failing", "--engines", "local", "--out", tmp_path / "out")
     assert "this network is broken" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -178,7 +178,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path, engine):
     temporary, pids = tmp_path / "temporary", tmp_path / "pids"
     temporary.mkdir()
     pids.mkdir()
-    command = [sys.executable, "-m", "bigbatch", "scale", "trace", "scaling.traced_models:Interrupting"]
+    command = [sys.executable, "-m", "bigbatch", "scale", "trace", "traced_models:Interrupting"]
     done = subprocess.run(
         [*command, "--engines", engine, "--set", f"model.pids={pids}", "--out", str(tmp_path / "out")],
         env=os.environ | {"TMPDIR": str(temporary)},

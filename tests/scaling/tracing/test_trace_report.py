@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scaling.hand_trace import recording
+from hand_trace import recording
 
 from bigbatch.scaling.configuration import MeasuredModel
 from bigbatch.scaling.tracing import report

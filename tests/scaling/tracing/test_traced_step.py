@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scaling.hand_trace import mark, profiler_trace, rank_marks, recording
+from hand_trace import mark, profiler_trace, rank_marks, recording
 
 from bigbatch.scaling.tracing.chrome_trace import EngineRecording, merge_recordings
 from bigbatch.scaling.tracing.traced_step import fastest_step, median_step_us

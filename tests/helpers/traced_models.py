@@ -1,4 +1,4 @@
-"""Networks that get into the way of a trace or a measurement: reached as `scaling.traced_models:Name`."""
+"""Networks that get into the way of a trace or a measurement: reached as `traced_models:Name`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from scaling.hand import PROFILE
+from hand import PROFILE
 
 from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement import calibration
