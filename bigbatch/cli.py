@@ -7,7 +7,7 @@ import sys
 import warnings
 from typing import Any
 
-from cyclopts import App
+from cyclopts import App, CycloptsError
 
 from bigbatch import __version__, commands
 from bigbatch.errors import BROKEN_PIPE, DONE, INTERRUPTED, STOPPED, WRONG_INPUT, Notice, Problem, Stopped
@@ -46,7 +46,9 @@ def _show_warning(message: Warning | str, *details: Any) -> None:
 
 def _exit_code(arguments: list[str] | None) -> Any:
     try:
-        return app(arguments, result_action="return_value")
+        return app(arguments, result_action="return_value", print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        return _report(Problem(" ".join(str(error).split())))
     except (Problem, Stopped) as ending:
         return _report(ending)
     except KeyboardInterrupt:
