@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bigbatch.report.compared import compare
+from bigbatch.report.comparison import compare
 from bigbatch.report.pages import report
 from bigbatch.report.records import folders
 

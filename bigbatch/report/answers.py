@@ -9,7 +9,7 @@ from bigbatch.recipes import PaperNumber
 from bigbatch.sweeps import BatchCurve, Sweep, SweepResults, format_metric
 
 
-def asked(page: Page, sweep: Sweep) -> None:
+def add_question(page: Page, sweep: Sweep) -> None:
     """The question."""
     question = sweep.config
     page.heading(f"Sweep: {question.title or sweep.folder.name}")
@@ -24,7 +24,7 @@ def asked(page: Page, sweep: Sweep) -> None:
     page.code("\n".join(lines))
 
 
-def answered(page: Page, found: SweepResults, numbers: list[PaperNumber], scale: str) -> None:
+def add_answers(page: Page, found: SweepResults, numbers: list[PaperNumber], scale: str) -> None:
     """The answers, warnings first where a grid ended too early."""
     for sentence in (*found.edge_warnings, *found.notes):
         page.text(sentence, "warning" if sentence in found.edge_warnings else "")
@@ -41,13 +41,13 @@ def answered(page: Page, found: SweepResults, numbers: list[PaperNumber], scale:
     )
     charts = []
     if found.curves:
-        charts.append((against_batch(found, numbers, scale), _critical(found.curves)))
+        charts.append((accuracy_chart(found, numbers, scale), _critical(found.curves)))
     if len(found.preferred) > 1:
         charts.append((preferred_batches(found, scale), "The batch of the best mean; the band is over seeds."))
     page.charts(charts)
 
 
-def against_batch(found: SweepResults, numbers: list[PaperNumber], scale: str) -> Chart:
+def accuracy_chart(found: SweepResults, numbers: list[PaperNumber], scale: str) -> Chart:
     """Mean and 95 % interval over seeds, a line for each set of runs that differ in the batch alone."""
     percent = found.metric == "test_accuracy"
     factor = 100.0 if percent else 1.0

@@ -9,7 +9,7 @@ from math import inf
 from bigbatch.artifacts.metrics import scalars
 from bigbatch.output.figures import Band, Chart
 from bigbatch.report.groups import Group
-from bigbatch.report.records import Record
+from bigbatch.report.records import RunRecord
 from bigbatch.sweeps import confidence_interval
 
 MOST_LINES = 16  # in one chart; more cannot be told apart
@@ -54,7 +54,7 @@ def _title(name: str, groups: Sequence[Group]) -> str:
     return f"{judges.pop().capitalize()} {name.removeprefix('test_').replace('_', ' ')}"
 
 
-def probe_curves(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
+def probe_charts(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
     """What probes measured. Values of layers are drawn where there is one setting only: a line a layer."""
     groups = groups[:MOST_LINES]
     names = [name for name in _names(groups) if "/" in name and name.rpartition("/")[2] not in _NEVER_DRAWN]
@@ -75,14 +75,14 @@ def _moves(name: str, groups: Iterable[Group]) -> bool:
     return len(values) > 1
 
 
-def line_of(record: Record, name: str) -> Line:
+def line_of(record: RunRecord, name: str) -> Line:
     """(epoch, value) of every row that has both; accuracies in per cent."""
     factor = 100.0 if name.endswith("accuracy") else 1.0
     numbers = (scalars(row) for row in record.rows)
     return [(found["epoch"], factor * found[name]) for found in numbers if name in found and "epoch" in found]
 
 
-def thinned(line: Line, as_they_are: bool = False) -> tuple[Line, int]:
+def downsample(line: Line, as_they_are: bool = False) -> tuple[Line, int]:
     """At most 300 points: means of k neighbours, or every k-th; and k."""
     every = -(-len(line) // _MOST_POINTS) or 1
     if every == 1:
@@ -100,7 +100,7 @@ def _over_epochs(name: str, title: str, groups: Sequence[Group], scale: str) -> 
     for group in groups:
         at_epoch: dict[float, list[float]] = {}
         for record in group.records:
-            line, every = thinned(line_of(record, name), name in _AS_THEY_ARE)
+            line, every = downsample(line_of(record, name), name in _AS_THEY_ARE)
             longest = max(longest, every)
             for epoch, value in line:
                 at_epoch.setdefault(epoch, []).append(value)
@@ -150,7 +150,7 @@ def _by_layer(names: Sequence[str], group: Group, scale: str) -> list[tuple[Char
         for layer, name in list(by_layer.items())[:MOST_LINES]:
             at_epoch: dict[float, list[float]] = {}
             for record in group.records:
-                for epoch, value in thinned(line_of(record, name))[0]:
+                for epoch, value in downsample(line_of(record, name))[0]:
                     at_epoch.setdefault(epoch, []).append(value)
             _add(chart, layer, at_epoch)
         left_out = (

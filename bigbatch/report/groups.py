@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bigbatch.output.formatting import format_value
-from bigbatch.report.records import Record, differing, flat
+from bigbatch.report.records import RunRecord, differing_fields, flat
 from bigbatch.run import fingerprint
 from bigbatch.sweeps import format_mean
 
@@ -23,7 +23,7 @@ _LONGEST_LABEL = 60
 @dataclass(frozen=True)
 class Group:
     label: str
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
 
     @property
     def measure(self) -> str:
@@ -49,24 +49,24 @@ class Group:
         return ", ".join(f"{found.count(state)} {state}" for state in dict.fromkeys(found))
 
 
-def setting(record: Record) -> dict[str, object]:
+def setting(record: RunRecord) -> dict[str, object]:
     """What a run learns by: its fields without name and seed and without how it is divided."""
     return {name: value for name, value in record.run.items() if name not in _NOT_THE_SETTING}
 
 
-def grouped(records: Sequence[Record], labels: Mapping[Path, str] | None = None) -> list[Group]:
+def group_by_setting(records: Sequence[RunRecord], labels: Mapping[Path, str] | None = None) -> list[Group]:
     """Groups in the order of their first runs. `labels` names runs by their folders, as a sweep does."""
-    together: dict[str, list[Record]] = {}
+    together: dict[str, list[RunRecord]] = {}
     for record in records:
         given = (labels or {}).get(record.path)
         key = given or (fingerprint(setting(record)) if record.run else str(record.path))
         together.setdefault(key, []).append(record)
-    fields = differing([setting(alike[0]) for alike in together.values() if alike[0].run])
+    fields = differing_fields([setting(alike[0]) for alike in together.values() if alike[0].run])
     named = [Group(_label(alike[0], fields, labels or {}), tuple(alike)) for alike in together.values()]
-    return _told_apart(named)
+    return _make_labels_unique(named)
 
 
-def _label(record: Record, fields: Sequence[str], labels: Mapping[Path, str]) -> str:
+def _label(record: RunRecord, fields: Sequence[str], labels: Mapping[Path, str]) -> str:
     if record.path in labels:
         return labels[record.path]
     own = flat(record.run)
@@ -77,7 +77,7 @@ def _label(record: Record, fields: Sequence[str], labels: Mapping[Path, str]) ->
     return text if 0 < len(text) <= _LONGEST_LABEL else record.name
 
 
-def _told_apart(groups: list[Group]) -> list[Group]:
+def _make_labels_unique(groups: list[Group]) -> list[Group]:
     """Two groups of one label get their folders' names added."""
     labels = [group.label for group in groups]
     return [

@@ -15,10 +15,10 @@ from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
 from bigbatch.report import answers
-from bigbatch.report.charts import MOST_LINES, curves, probe_curves
-from bigbatch.report.groups import Group, grouped
-from bigbatch.report.papers import COLUMNS, beside_papers
-from bigbatch.report.records import Record, differing, flat, found, read
+from bigbatch.report.charts import MOST_LINES, curves, probe_charts
+from bigbatch.report.groups import Group, group_by_setting
+from bigbatch.report.papers import COLUMNS, compare_with_papers
+from bigbatch.report.records import RunRecord, differing_fields, find_runs, flat, read
 from bigbatch.sweeps import Sweep
 
 _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
@@ -26,21 +26,21 @@ _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
 
 def report(paths: Iterable[Path], out: Path) -> Path:
     """Write one page about runs, sweeps and folders of runs; what is unfinished or damaged is in it as it is."""
-    sweeps, singles = found(paths)
+    sweeps, singles = find_runs(paths)
     labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in sweep.run_results()}
     of_sweeps = {path.resolve() for path in labels}
     records = [record for record in singles if record.path.resolve() not in of_sweeps]
     records += [read(path) for path in labels if path.exists()]
     if not records and not sweeps:
         raise Problem("there is nothing to report: name a run's folder or a sweep's")
-    groups = grouped(records, labels)
+    groups = group_by_setting(records, labels)
     scale = _scale(groups)
     page = Page(_title(sweeps, records), f"{_states(records)}; written {time.strftime('%Y-%m-%d %H:%M %Z')}")
     _best(page, groups)
-    papers = beside_papers(groups)
+    papers = compare_with_papers(groups)
     for sweep in sweeps:
-        answers.asked(page, sweep)
-        answers.answered(page, sweep.analyze(), list(dict.fromkeys(beside.number for beside in papers)), scale)
+        answers.add_question(page, sweep)
+        answers.add_answers(page, sweep.analyze(), list(dict.fromkeys(beside.number for beside in papers)), scale)
     _asked(page, records)
     _runs(page, records)
     if len(groups) < len(records):
@@ -67,12 +67,12 @@ def _label(label: str, sweep: Sweep, sweeps: Sequence[Sweep]) -> str:
     return label if len(sweeps) == 1 else f"{sweep.folder.name}: {label}"
 
 
-def _title(sweeps: Sequence[Sweep], records: Sequence[Record]) -> str:
+def _title(sweeps: Sequence[Sweep], records: Sequence[RunRecord]) -> str:
     names = [sweep.config.title or sweep.folder.name for sweep in sweeps] or [record.name for record in records]
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _states(records: Sequence[Record]) -> str:
+def _states(records: Sequence[RunRecord]) -> str:
     found_states = [record.state for record in records]
     counted = ", ".join(f"{found_states.count(state)} {state}" for state in dict.fromkeys(found_states))
     return f"{len(records)} run{'s' if len(records) != 1 else ''}: {counted}" if records else "no runs yet"
@@ -100,7 +100,7 @@ def _best(page: Page, groups: Sequence[Group]) -> None:
     page.key_numbers(facts)
 
 
-def _numbers(record: Record) -> list[tuple[str, str]]:
+def _numbers(record: RunRecord) -> list[tuple[str, str]]:
     facts = []
     if record.result:
         name, value = record.result
@@ -118,13 +118,13 @@ def _numbers(record: Record) -> list[tuple[str, str]]:
     return facts
 
 
-def _asked(page: Page, records: Sequence[Record]) -> None:
+def _asked(page: Page, records: Sequence[RunRecord]) -> None:
     """What all runs have in common; what differs is in the table."""
     known = [record for record in records if record.run]
     if not known:
         return
     page.heading("What was asked")
-    varied = set(differing([record.run for record in known]))
+    varied = set(differing_fields([record.run for record in known]))
     common = {name: value for name, value in flat(known[0].run).items() if name not in varied and value is not None}
     page.code("\n".join(f"{name} = {format_value(value)}" for name, value in common.items()))
     commands = {_command(record) for record in known}
@@ -133,14 +133,14 @@ def _asked(page: Page, records: Sequence[Record]) -> None:
         page.code(command)
 
 
-def _command(record: Record) -> str:
+def _command(record: RunRecord) -> str:
     words = record.about.get("command")
     return " ".join(map(str, words)) if isinstance(words, list) else ""
 
 
-def _runs(page: Page, records: Sequence[Record]) -> None:
+def _runs(page: Page, records: Sequence[RunRecord]) -> None:
     page.heading("Runs")
-    varied = differing([record.run for record in records if record.run])
+    varied = differing_fields([record.run for record in records if record.run])
     fields = list(dict.fromkeys([*_ALWAYS_SHOWN, *(name for name in varied if name != "name")]))
     measures = [name for name in ("test_accuracy", "test_perplexity", "test_loss") if _any_has(records, name)]
     columns = ["run", "state", *measures, "train_loss", "epochs", "steps", "seconds", "note", *fields]
@@ -151,11 +151,11 @@ def _runs(page: Page, records: Sequence[Record]) -> None:
     page.csv_download("runs.csv", buffer.getvalue())
 
 
-def _any_has(records: Sequence[Record], name: str) -> bool:
+def _any_has(records: Sequence[RunRecord], name: str) -> bool:
     return any(name in (record.last_test | record.summary) for record in records)
 
 
-def _row(record: Record, fields: Sequence[str], measures: Sequence[str]) -> list[Any]:
+def _row(record: RunRecord, fields: Sequence[str], measures: Sequence[str]) -> list[Any]:
     own = flat(record.run)
     last = record.rows[-1] if record.rows else {}
     known = record.last_test | {"epochs": last.get("epoch"), "steps": last.get("step")} | record.summary
@@ -181,7 +181,7 @@ def _charts(page: Page, groups: Sequence[Group], scale: str) -> None:
         return
     page.heading("Curves")
     page.charts(curves(drawn, scale))
-    probes = probe_curves(drawn, scale)
+    probes = probe_charts(drawn, scale)
     if probes:
         page.heading("Probes")
         if len(drawn) > 1:
@@ -189,7 +189,7 @@ def _charts(page: Page, groups: Sequence[Group], scale: str) -> None:
         page.charts(probes)
 
 
-def _environment(page: Page, records: Sequence[Record]) -> None:
+def _environment(page: Page, records: Sequence[RunRecord]) -> None:
     """Where and with what, once for all runs that have it in common."""
     environments: dict[str, list[str]] = {}
     for record in records:
@@ -205,7 +205,7 @@ def _environment(page: Page, records: Sequence[Record]) -> None:
         page.table(["what", "value"], [[name, format_value(value)] for name, value in json.loads(text).items()])
 
 
-def environment(record: Record) -> dict[str, Any]:
+def environment(record: RunRecord) -> dict[str, Any]:
     """Code, packages, machine."""
     commit = record.about.get("commit")
     changed = " with uncommitted changes" if record.about.get("dirty_diff") else ""

@@ -10,7 +10,7 @@ from bigbatch import parts
 from bigbatch.output.formatting import format_value
 from bigbatch.recipes import PaperNumber
 from bigbatch.report.groups import Group, setting
-from bigbatch.report.records import differing, flat
+from bigbatch.report.records import differing_fields, flat
 from bigbatch.sweeps import confidence_interval, format_metric
 
 _HARMLESS = ("probes", "batchnorm_group")  # probes only read; a group of "auto" is filled in by hand in some recipes
@@ -32,7 +32,7 @@ class Beside(NamedTuple):
         return [self.group.label, measure, paper, number.source, self.group.described(), self.verdict, self.differs]
 
 
-def beside_papers(groups: Sequence[Group]) -> list[Beside]:
+def compare_with_papers(groups: Sequence[Group]) -> list[Beside]:
     """Every setting that has the dataset and the model of a recipe that states its paper's numbers."""
     recipes = list(_recipes_with_numbers())
     return [
@@ -68,6 +68,6 @@ def _verdict(group: Group, number: PaperNumber) -> str:
 def _differences(group: Group, recipe: dict[str, Any]) -> str:
     ours = setting(group.records[0])
     theirs = {name: value for name, value in recipe.items() if name in ours}
-    names = [name for name in differing([theirs, ours]) if name.partition(".")[0] not in _HARMLESS]
+    names = [name for name in differing_fields([theirs, ours]) if name.partition(".")[0] not in _HARMLESS]
     values = flat(ours)
     return ", ".join(f"{name}={format_value(values[name])}" for name in names if name in values) or "nothing"

@@ -19,7 +19,7 @@ MEASURES = ("test_accuracy", "test_perplexity", "test_loss")  # the first that a
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """One run as it was found. `state` is its status, or what the files show instead of it."""
 
     path: Path
@@ -58,10 +58,10 @@ class Record:
         return next(((name, found[name]) for name in MEASURES if isinstance(found.get(name), int | float)), None)
 
 
-def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
+def find_runs(paths: Iterable[Path]) -> tuple[list[Sweep], list[RunRecord]]:
     """The sweeps and the single runs behind folders; a folder of runs stands for all of them."""
     sweeps: list[Sweep] = []
-    records: list[Record] = []
+    records: list[RunRecord] = []
     for path in {path.resolve(): path for path in paths}.values():  # named twice is there once
         if Sweep.is_sweep(path):
             sweeps.append(Sweep.open(path))
@@ -77,7 +77,7 @@ def found(paths: Iterable[Path]) -> tuple[list[Sweep], list[Record]]:
 
 def folders(paths: Iterable[Path]) -> list[Path]:
     """All runs behind folders, those of sweeps too."""
-    sweeps, records = found(paths)
+    sweeps, records = find_runs(paths)
     return [*(record.path for record in records), *(path for sweep in sweeps for path in runs_of(sweep))]
 
 
@@ -86,7 +86,7 @@ def runs_of(sweep: Sweep) -> list[Path]:
     return sorted(path for path in (sweep.folder / "runs").glob("*") if Folder(path).exists())
 
 
-def read(path: Path) -> Record:
+def read(path: Path) -> RunRecord:
     """A record of whatever is readable."""
     folder = Folder(path)
     troubles: list[str] = []
@@ -102,8 +102,8 @@ def read(path: Path) -> Record:
     except Problem as problem:
         troubles.append(str(problem))
     if troubles:
-        return Record(path, "damaged", "; ".join(troubles), about, rows, summary)
-    return Record(path, state, note, about, rows, summary)
+        return RunRecord(path, "damaged", "; ".join(troubles), about, rows, summary)
+    return RunRecord(path, state, note, about, rows, summary)
 
 
 def _state(folder: Folder, summary: dict[str, Any]) -> tuple[str, str]:
@@ -161,7 +161,7 @@ def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differing(runs: Iterable[dict[str, Any]]) -> list[str]:
+def differing_fields(runs: Iterable[dict[str, Any]]) -> list[str]:
     """The fields, flattened, that are not the same in all of them, in the order they come in."""
     flattened = [flat(run) for run in runs]
     names = dict.fromkeys(name for fields in flattened for name in fields)

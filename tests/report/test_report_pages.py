@@ -12,8 +12,8 @@ from small import small_run
 from bigbatch.errors import Problem
 from bigbatch.recipes import load_run
 from bigbatch.report import compare, folders, report
-from bigbatch.report.charts import thinned
-from bigbatch.report.records import differing, flat, read
+from bigbatch.report.charts import downsample
+from bigbatch.report.records import differing_fields, flat, read
 from bigbatch.sweeps import SearchConfig, Sweep, parse_ranges
 from bigbatch.sweeps.search import evaluate_on_held_out
 
@@ -78,11 +78,11 @@ def test_probes_are_drawn_and_layers_too_where_there_is_one_setting(tmp_path):
 
 def test_long_lines_are_thinned_by_means_or_by_leaving_out():
     line = [(float(step), float(step)) for step in range(1, 901)]
-    means, every = thinned(line)
+    means, every = downsample(line)
     assert (every, len(means), means[0], means[-1]) == (3, 300, (3.0, 2.0), (900.0, 899.0))
-    left, _ = thinned(line, as_they_are=True)
+    left, _ = downsample(line, as_they_are=True)
     assert left[:2] == [(1.0, 1.0), (4.0, 4.0)]
-    assert thinned(line[:300])[0] == line[:300]
+    assert downsample(line[:300])[0] == line[:300]
 
 
 def cut_a_line(folder: Path) -> None:
@@ -306,7 +306,7 @@ def test_the_command_prints_the_address_of_the_page_and_fills_in_trackers(tmp_pa
 
 def test_what_differs_counts_what_is_missing():
     assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
-    assert differing([{"a": 1, "b": {"c": None}}, {"a": 1, "b": {}}, {"a": 1, "b": {}}]) == ["b.c"]
+    assert differing_fields([{"a": 1, "b": {"c": None}}, {"a": 1, "b": {}}, {"a": 1, "b": {}}]) == ["b.c"]
 
 
 def test_a_run_that_trains_right_now_is_running(tmp_path):

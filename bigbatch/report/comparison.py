@@ -9,10 +9,10 @@ from bigbatch import __version__
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
-from bigbatch.report.charts import curves, probe_curves
+from bigbatch.report.charts import curves, probe_charts
 from bigbatch.report.groups import Group
 from bigbatch.report.pages import environment
-from bigbatch.report.records import Record, differing, flat, found
+from bigbatch.report.records import RunRecord, differing_fields, find_runs, flat
 
 _RESULTS = (
     *("test_accuracy", "test_perplexity", "test_loss", "train_loss", "epochs", "steps", "samples"),
@@ -22,7 +22,7 @@ _RESULTS = (
 
 def compare(paths: list[Path], out: Path) -> Path:
     """Write the page about exactly two runs."""
-    sweeps, records = found(paths)
+    sweeps, records = find_runs(paths)
     if sweeps or len(records) != 2:
         what = f"{len(records)} runs" + (f" and {len(sweeps)} sweeps" if sweeps else "")
         raise Problem(f"--compare takes two runs, got {what}: name two folders like runs/<name>-<hash>")
@@ -43,7 +43,7 @@ def compare(paths: list[Path], out: Path) -> Path:
     page.heading("Curves")
     groups = [Group(name, (record,)) for name, record in zip(names, records, strict=True)]
     page.charts(curves(groups, "one run each"))
-    probes = probe_curves(groups, "one run each")
+    probes = probe_charts(groups, "one run each")
     if probes:
         page.heading("Probes")
         page.charts(probes)
@@ -51,14 +51,14 @@ def compare(paths: list[Path], out: Path) -> Path:
     return page.write(out)
 
 
-def _names(first: Record, second: Record) -> tuple[str, str]:
+def _names(first: RunRecord, second: RunRecord) -> tuple[str, str]:
     """The folders' names, with where they are in case both have one name."""
     if first.name != second.name:
         return first.name, second.name
     return str(first.path), str(second.path)
 
 
-def _results(first: Record, second: Record) -> list[list[Any]]:
+def _results(first: RunRecord, second: RunRecord) -> list[list[Any]]:
     one, other = (record.last_test | record.summary for record in (first, second))
     rows: list[list[Any]] = [["state", first.state, second.state, ""]]
     for name in _RESULTS:
@@ -70,10 +70,10 @@ def _results(first: Record, second: Record) -> list[list[Any]]:
     return rows
 
 
-def _differences(first: Record, second: Record) -> list[list[str]]:
+def _differences(first: RunRecord, second: RunRecord) -> list[list[str]]:
     """Of the runs first, then of where they were run."""
     one, other = (flat(record.run) | environment(record) for record in (first, second))
-    return [[name, _shown(one, name), _shown(other, name)] for name in differing([one, other])]
+    return [[name, _shown(one, name), _shown(other, name)] for name in differing_fields([one, other])]
 
 
 def _shown(fields: dict[str, Any], name: str) -> str:
