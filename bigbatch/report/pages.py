@@ -209,6 +209,6 @@ def environment(record: RunRecord) -> dict[str, Any]:
     """Code, packages, machine."""
     commit = record.about.get("commit")
     changed = " with uncommitted changes" if record.about.get("dirty_diff") else ""
-    fields = {"commit": f"{commit}{changed}" if commit else "not in a repository"}
+    fields: dict[str, Any] = {"commit": f"{commit}{changed}" if commit else "not in a repository"}
     fields |= flat({name: record.about.get(name) or {} for name in ("packages", "hardware", "resolved")})
     return {name: value for name, value in fields.items() if value not in (None, [])}
