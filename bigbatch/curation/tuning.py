@@ -62,7 +62,8 @@ class Trial:
 
     def fields(self) -> dict[str, Any]:
         fields = asdict(self)
-        return fields.pop("options") | {name: fields[name] for name in fields if name != "problem" or self.problem}
+        options: dict[str, Any] = fields.pop("options")
+        return options | {name: value for name, value in fields.items() if name != "problem" or value}
 
 
 def tune_filter(request: TuningRequest) -> dict[str, Any]:

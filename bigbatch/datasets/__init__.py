@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -49,5 +49,5 @@ class Dataset:
 def load(config: parts.Config, data_dir: Path | None = None) -> Dataset:
     """The dataset a config names. A class from outside gets only its own options."""
     part = parts.find("datasets", config.name)
-    loader: Callable[..., Any] = part.load
+    loader: Callable[..., Dataset] = part.load
     return loader(config) if isinstance(part, parts.Outside) else loader(config, data_dir)

@@ -57,7 +57,8 @@ class HubImages(LazyImages):
 
     def open(self, sample: int) -> Image.Image:
         """Decoded by the library."""
-        return self.rows[sample][self.column]
+        image: Image.Image = self.rows[sample][self.column]
+        return image
 
     def describe(self, sample: int) -> str:
         """Its row."""

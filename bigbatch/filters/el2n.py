@@ -29,9 +29,9 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     targets = torch.nn.functional.one_hot(dataset.train.labels, len(dataset.classes))
 
     def error_length(number: int) -> Tensor:
-        return (
-            predict_probabilities(train_scoring_network(dataset, config, config.epochs, number), dataset) - targets
-        ).norm(dim=1)
+        model = train_scoring_network(dataset, config, config.epochs, number)
+        lengths: Tensor = torch.linalg.vector_norm(predict_probabilities(model, dataset) - targets, dim=1)
+        return lengths
 
     difficulty = average_over_networks(config, error_length)
     score = torch.from_numpy(-difficulty if config.drop_which == "easy" else difficulty)

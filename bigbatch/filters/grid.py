@@ -39,7 +39,8 @@ def _assign_cells(points: NDArray[np.float32], side: int) -> NDArray[np.int64]:
     low = points.min(axis=0)
     width = np.maximum((points.max(axis=0) - low) / side, np.finfo(np.float32).tiny)
     column, row = np.minimum(((points - low) / width).astype(np.int64), side - 1).T
-    return row * side + column
+    cell: NDArray[np.int64] = row * side + column
+    return cell
 
 
 def _thinning_scores(cell: NDArray[np.int64], seed: int) -> NDArray[np.float64]:

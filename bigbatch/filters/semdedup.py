@@ -89,7 +89,9 @@ def _cluster_with_kmeans(features: NDArray[Any], clusters: int, seed: int) -> tu
 
 def _unit_vectors(features: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
     chosen = np.asarray(features[rows], np.float32)
-    return chosen / np.maximum(np.linalg.norm(chosen, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    lengths = np.linalg.norm(chosen, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = chosen / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return unit
 
 
 def _max_similarity_to_earlier(directions: NDArray[np.float32]) -> NDArray[np.float64]:

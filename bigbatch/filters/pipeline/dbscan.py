@@ -46,7 +46,8 @@ def cluster_labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArra
         places = places - places.mean(axis=0)  # scikit-learn expands squares there, which loses digits far from zero
     algorithm = "kd_tree" if places.shape[1] <= _TREE_DIMENSIONS else "brute"
     positive_eps = max(eps, np.nextafter(0, 1))  # duplicates alone give an eps of zero, which scikit-learn refuses
-    found = DBSCAN(eps=positive_eps, min_samples=min_samples, algorithm=algorithm).fit_predict(places)
+    clustering = DBSCAN(eps=positive_eps, min_samples=min_samples, algorithm=algorithm)
+    found: NDArray[np.int64] = clustering.fit_predict(places)
     noise = eps < eps_star(points, min_samples)
     found[noise] = -1
     for stray in np.flatnonzero(~noise & (found == -1)):

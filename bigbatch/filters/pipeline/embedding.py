@@ -97,7 +97,8 @@ def _pca_initialisation(points: Points) -> NDArray[np.float64]:
     start = points[:, :2].astype(np.float64)
     if start.shape[1] < 2:
         start = np.pad(start, ((0, 0), (0, 2 - start.shape[1])))
-    return start / max(start[:, 0].std() * 1e4, np.finfo(np.float64).tiny)
+    scaled: NDArray[np.float64] = start / max(start[:, 0].std() * 1e4, np.finfo(np.float64).tiny)
+    return scaled
 
 
 def _umap(points: Points, perplexity: float, seed: int) -> Points:

@@ -33,7 +33,8 @@ def check_features(features: NDArray[Any], samples: int) -> None:
 def open_features(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
     """The features of a file as a read-only memory map."""
     rows = ranks.compute_on_rank_zero(lambda: str(_convert_to_npy(path, samples, precision, file_hash)))
-    return np.load(rows, mmap_mode="r")
+    mapped: NDArray[Any] = np.load(rows, mmap_mode="r")
+    return mapped
 
 
 def _convert_to_npy(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:

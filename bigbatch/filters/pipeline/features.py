@@ -134,7 +134,7 @@ def _create_files(
 def _has_shape(path: Path, shape: tuple[int, ...]) -> bool:
     """Read-only, since a file that was cut short would be filled up with zeros when opened for writing."""
     try:
-        return np.load(path, mmap_mode="r").shape == shape
+        return bool(np.load(path, mmap_mode="r").shape == shape)
     except (OSError, ValueError):
         return False
 

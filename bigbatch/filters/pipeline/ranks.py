@@ -73,7 +73,8 @@ def compute_on_rank_zero(compute: Callable[[], T]) -> T:
     failure = _broadcast(None if outcome[1] is None else str(outcome[1]))
     if failure is not None:
         raise outcome[1] if outcome[1] is not None else Problem(failure)
-    return _broadcast(outcome[0])
+    value: T = _broadcast(outcome[0])
+    return value
 
 
 def _broadcast(value: Any) -> Any:

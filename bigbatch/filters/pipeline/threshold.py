@@ -114,7 +114,8 @@ def k_distance_knees(points: NDArray[Any], labels: Labels, min_samples: int) -> 
 
 
 def _has_point(points: NDArray[Any]) -> NDArray[np.bool_]:
-    return ~np.isnan(points[:, 0])
+    present: NDArray[np.bool_] = ~np.isnan(points[:, 0])
+    return present
 
 
 def _rows_by_class(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.int64]]:
