@@ -173,7 +173,7 @@ def configure(kind: str, value: Any) -> Config:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise Problem(f"a {KINDS[kind]} is a name or has a name, like {{'name': '{names(kind)[0]}'}}; got {value!r}")
     value = {**value, "name": current_name(kind, value["name"])}
-    config_class = find(kind, value["name"]).Config
+    config_class: type[Config] = find(kind, value["name"]).Config
     try:
         return config_class.model_validate(value)
     except ValidationError as error:

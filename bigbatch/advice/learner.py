@@ -240,7 +240,7 @@ def _build_optimizer(training: ModuleTraining, model: nn.Module) -> Optimizer:
         built = partial(optimizer, **options)(model.parameters())
     else:
         raise Problem(f"optimizer {optimizer!r} is neither a name nor a class: give one, like 'momentum' or AdamW")
-    if getattr(built, "needs_closure", False):
+    if optim.needs_closure(built):
         raise Problem("this optimizer differentiates the loss by itself: give another to measure with, like 'momentum'")
     return built
 
@@ -252,7 +252,7 @@ class RunLearner(Learner):
 
     def __init__(self, run: Run, folder: Folder | None = None, data_dir: Path | None = None) -> None:
         super().__init__()
-        self.run = engines.fit_run(run)
+        self.run = engines.fit_run_to_ranks(run)
         self.of = str(folder.path) if folder else run.name
         self.at_rest = RunAtRest(self.run, engines.start(self.run.engine), folder, data_dir)
         self._folder = folder

@@ -51,4 +51,4 @@ def largest(config: Config) -> int:
 
 def _power_of_two(scale: float, config: Config) -> int:
     """Return the nearest power of two: estimates are not more precise, and small changes would only cost time."""
-    return min(max(2 ** round(log2(config.fraction * scale)), config.minimum), config.maximum)
+    return int(min(max(2 ** round(log2(config.fraction * scale)), config.minimum), config.maximum))

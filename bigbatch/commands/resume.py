@@ -19,9 +19,9 @@ def command(
 ) -> int:
     """Continue the run in a folder from its last checkpoint, on any number of ranks."""
     from bigbatch.artifacts.folder import Folder
-    from bigbatch.engines import fit_run
+    from bigbatch.engines import fit_run_to_ranks
     from bigbatch.training.loop import TrainOptions
 
     known = Folder(folder)
     options = TrainOptions(data_dir, checkpoint_minutes, fresh=False, quiet=quiet, track=track or ())
-    return train_and_print(fit_run(known.run(), ranks), known, ranks, options)
+    return train_and_print(fit_run_to_ranks(known.run(), ranks), known, ranks, options)

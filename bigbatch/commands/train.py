@@ -34,11 +34,11 @@ def command(
     An unfinished run continues from its last checkpoint; a finished one is not run again.
     """
     from bigbatch.artifacts.folder import Folder
-    from bigbatch.engines import fit_run
+    from bigbatch.engines import fit_run_to_ranks
     from bigbatch.recipes import load_run
     from bigbatch.training.loop import TrainOptions
 
-    run = fit_run(load_run(recipe, settings or []), ranks)
+    run = fit_run_to_ranks(load_run(recipe, settings or []), ranks)
     options = TrainOptions(data_dir, checkpoint_minutes, fresh, quiet, track or ())
     return train_and_print(run, Folder(runs_dir / run.folder_name), ranks, options)
 

@@ -61,7 +61,7 @@ def filter_dataset(request: FilterRequest) -> Manifest:
             manifest = _filter_once(dataset, dataset_config, config, target, lineage)
             _log_round(number, request.rounds, manifest)
             lineage.append(_lineage_entry(number, target, manifest))
-            again = engines.fit_run(Run(**(run.model_dump(mode="json") | {"filter": str(target)})))
+            again = engines.fit_run_to_ranks(Run(**(run.model_dump(mode="json") | {"filter": str(target)})))
             train(again, runs_dir=request.runs_dir, data_dir=request.data_dir)
             folder = str(request.runs_dir / again.folder_name)
             config = config.model_copy(update={"network": folder, "model": None, "after": str(target)})

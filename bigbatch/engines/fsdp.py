@@ -1,4 +1,4 @@
-"""PyTorch FSDP2 under torchrun: weights, gradients and optimizer state are divided over the ranks."""
+"""PyTorch FSDP2 under torchrun: weights, gradients and optimizer state are sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from bigbatch import parts
-from bigbatch.engines._ranks import Ranks
+from bigbatch.engines.communication.process_group import ProcessGroupEngine
 
 
 class Config(parts.Config):
-    # False gathers the whole model at once: for a model that uses a layer's weights without calling the layer
+    # False gathers the full model at once: for a model that uses a layer's weights without calling the layer
     layer_by_layer: bool = True
-    reshard_after_forward: bool = True  # False keeps the weights for the backward pass: more memory, less sending
+    reshard_after_forward: bool = True  # False keeps the weights for the backward pass: more memory, less communication
     timeout_seconds: PositiveFloat = 300.0
 
 
-class FSDP(Ranks):
+class FSDP(ProcessGroupEngine):
     forward_is_collective = True
 
     def __init__(self, config: Config) -> None:
@@ -34,62 +34,62 @@ class FSDP(Ranks):
         self.config = config
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Each layer of the model that has weights is gathered by itself; what is left goes with the whole."""
-        self.whole = copy.deepcopy(model) if self.rank == 0 else None  # what a checkpoint is written from
+        """Shard each layer that has weights as a unit of its own, and the remaining parameters with the root module."""
+        self.full_model = copy.deepcopy(model) if self.rank == 0 else None  # checkpoints are written from it
         mesh = init_device_mesh(self.device.type, (self.world_size,))
-        for module in [*(_layers(model) if self.config.layer_by_layer else []), model]:
+        for module in [*(_layers_to_shard(model) if self.config.layer_by_layer else []), model]:
             sharded = fully_shard(module, mesh=mesh, reshard_after_forward=self.config.reshard_after_forward)
-            # a sum, as losses are divided by the global count; gloo knows no other reduction either
+            # a sum, because losses are divided by the global count; gloo supports no other reduction
             sharded.set_force_sum_reduction_for_comms(True)
             sharded.set_gradient_divide_factor(1.0)
         return model
 
     def no_sync(self, wrapped: nn.Module) -> AbstractContextManager[Any]:
         assert isinstance(wrapped, FSDPModule)
-        return _without_sending(wrapped)
+        return _no_gradient_sync(wrapped)
 
     def sum_gradients(self, model: nn.Module) -> None:
-        raise AssertionError("gradients of divided weights are summed with a backward pass")
+        raise AssertionError("gradients of sharded weights are summed in the backward pass")
 
     def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
-        """Tensor by tensor, so that no rank but the first ever holds the whole."""
+        """Gather tensor by tensor, so that only rank 0 ever holds all of them."""
         for name, value in [*model.named_parameters(), *model.named_buffers()]:
-            full = _full(value)
-            if self.whole is not None:
+            full = _full_tensor(value)
+            if self.full_model is not None:
                 with torch.no_grad():
-                    _named(self.whole, name).copy_(full)
+                    _get_tensor(self.full_model, name).copy_(full)
         state = optimizer.state_dict()
         gathered: dict[Any, dict[str, Any]] = {}
         for number, entry in state["state"].items():
-            full_entry = {name: _full(value) for name, value in entry.items()}
+            full_entry = {name: _full_tensor(value) for name, value in entry.items()}
             if self.rank == 0:
                 gathered[number] = {
                     name: value.cpu() if isinstance(value, Tensor) else value for name, value in full_entry.items()
                 }
-        return (self.whole or model), state | {"state": gathered}
+        return (self.full_model or model), state | {"state": gathered}
 
     def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        divided = {
-            number: {name: _like(value, parameters[number]) for name, value in entry.items()}
+        sharded = {
+            number: {name: _shard_like(value, parameters[number]) for name, value in entry.items()}
             for number, entry in state["state"].items()
         }
-        optimizer.load_state_dict(state | {"state": divided})
+        optimizer.load_state_dict(state | {"state": sharded})
 
 
-def _layers(model: nn.Module) -> list[nn.Module]:
-    """The model's children, and those of its lists, which are never called themselves."""
+def _layers_to_shard(model: nn.Module) -> list[nn.Module]:
+    """Return the model's children with weights; of lists and dicts, which are never called, their children."""
     found: list[nn.Module] = []
     for child in model.children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict):
-            found += _layers(child)
+            found += _layers_to_shard(child)
         elif any(True for _ in child.parameters()):
             found.append(child)
     return found
 
 
 @contextmanager
-def _without_sending(wrapped: FSDPModule) -> Iterator[None]:
+def _no_gradient_sync(wrapped: FSDPModule) -> Iterator[None]:
     wrapped.set_requires_gradient_sync(False)
     try:
         yield
@@ -97,17 +97,18 @@ def _without_sending(wrapped: FSDPModule) -> Iterator[None]:
         wrapped.set_requires_gradient_sync(True)
 
 
-def _full(value: Any) -> Any:
+def _full_tensor(value: Any) -> Any:
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def _named(model: nn.Module, name: str) -> Tensor:
+def _get_tensor(model: nn.Module, name: str) -> Tensor:
     module, _, leaf = name.rpartition(".")
-    return getattr(model.get_submodule(module), leaf)
+    tensor: Tensor = getattr(model.get_submodule(module), leaf)
+    return tensor
 
 
-def _like(value: Any, parameter: Tensor) -> Any:
-    """Divided as its parameter is, where it has one number for each of its weights."""
+def _shard_like(value: Any, parameter: Tensor) -> Any:
+    """Return the value sharded like its parameter if it has the same shape."""
     if isinstance(parameter, DTensor) and isinstance(value, Tensor) and value.shape == parameter.shape:
         value = value.to(parameter.device)
         return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)

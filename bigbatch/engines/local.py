@@ -1,4 +1,4 @@
-"""One process, one device: nothing to add up."""
+"""One process on one device, without communication."""
 
 from __future__ import annotations
 

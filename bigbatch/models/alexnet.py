@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import image_shape
+from bigbatch.models.blocks.input_checks import image_shape
 
 
 class Config(parts.Config):
@@ -29,13 +29,13 @@ class Config(parts.Config):
 
 
 class Geometry(NamedTuple):
-    """What depends on the size of the image."""
+    """Sizes that depend on the size of the image."""
 
     kernels: tuple[int, ...]
     first_stride: int
-    grid: int  # pixels a side that reach the linear layers
+    grid: int  # pixels per side that reach the linear layers
     hidden: int
-    smallest: int  # pixels a side that leave one pixel after the last pooling
+    smallest: int  # pixels per side that leave one pixel after the last pooling
 
 
 class Tower(NamedTuple):
@@ -51,43 +51,46 @@ TOWERS = {
     "one": Tower(channels=(64, 192, 384, 256, 256), groups=(1, 1, 1, 1, 1)),
     "two": Tower(channels=(96, 256, 384, 384, 256), groups=(1, 2, 1, 2, 2)),
 }
-POOLED = (0, 1, 4)  # the convolutions that a pooling follows
-NORMALISED = (0, 1)  # the convolutions that LRN follows
+POOLED = (0, 1, 4)  # the convolutions followed by a pooling
+NORMALISED = (0, 1)  # the convolutions followed by LRN
 CAFFE_BIASES = (0.0, 0.1, 0.0, 0.1, 0.1, 0.1, 0.1, 0.0)  # five convolutions, three linear layers
 
 
 class Convolutions(nn.Sequential):
     """torchvision gives the name `features` to the convolutions, bigbatch to the input of the last layer.
 
-    So the parameters inside keep torchvision's names, and a call goes on through the hidden linear layers.
+    So the parameters inside keep torchvision's names, and a call continues with the hidden linear layers.
     """
 
     then: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        maps = super().forward(x)
-        return maps if self.then is None else self.then(maps)
+        for layer in self:
+            x = layer(x)
+        return x if self.then is None else self.then(x)
 
 
 class AlexNet(nn.Module):
     def __init__(self, config: Config, in_channels: int, classes: int) -> None:
         super().__init__()
         geometry = GEOMETRIES[config.variant]
-        self.features = Convolutions(*_convolutions(config, in_channels))
-        self.features.then = self._hidden
+        self.features = Convolutions(*_build_convolutions(config, in_channels))
+        self.features.then = self._hidden_layers
         self.avgpool = nn.AdaptiveAvgPool2d(geometry.grid)
-        self.classifier = _linears(config, classes)
+        self.classifier = _build_linear_layers(config, classes)
         if config.tower == "two":
-            _initialise_as_caffe(self)
+            _init_weights_as_caffe(self)
 
-    def _hidden(self, maps: Tensor) -> Tensor:
-        return self.classifier[:-1](self.avgpool(maps).flatten(1))
+    def _hidden_layers(self, maps: Tensor) -> Tensor:
+        features: Tensor = self.classifier[:-1](self.avgpool(maps).flatten(1))
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.classifier[-1](self.features(x))
+        logits: Tensor = self.classifier[-1](self.features(x))
+        return logits
 
 
-def _convolutions(config: Config, in_channels: int) -> list[nn.Module]:
+def _build_convolutions(config: Config, in_channels: int) -> list[nn.Module]:
     geometry, tower = GEOMETRIES[config.variant], TOWERS[config.tower]
     layers: list[nn.Module] = []
     for index, (kernel, channels, groups) in enumerate(zip(geometry.kernels, *tower, strict=True)):
@@ -107,7 +110,7 @@ def _convolutions(config: Config, in_channels: int) -> list[nn.Module]:
     return layers
 
 
-def _linears(config: Config, classes: int) -> nn.Sequential:
+def _build_linear_layers(config: Config, classes: int) -> nn.Sequential:
     geometry = GEOMETRIES[config.variant]
     first = nn.Linear(TOWERS[config.tower].channels[-1] * geometry.grid**2, geometry.hidden)
     second = nn.Linear(geometry.hidden, geometry.hidden)
@@ -121,8 +124,8 @@ def _linears(config: Config, classes: int) -> nn.Sequential:
     return nn.Sequential(first, nn.ReLU(), dropout(), second, nn.ReLU(), dropout(), last)
 
 
-def _initialise_as_caffe(model: AlexNet) -> None:
-    """Standard deviation 0.01, but 0.005 in hidden linear layers, and biases of 0.1 where ReLUs should start open."""
+def _init_weights_as_caffe(model: AlexNet) -> None:
+    """Standard deviation 0.01, but 0.005 in hidden linear layers, and the biases of Caffe."""
     layers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
     for layer, bias in zip(layers, CAFFE_BIASES, strict=True):
         hidden = isinstance(layer, nn.Linear) and layer is not layers[-1]

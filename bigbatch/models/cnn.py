@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import image_shape
+from bigbatch.models.blocks.input_checks import image_shape
 
 
 class Config(parts.Config):
@@ -23,22 +23,24 @@ class CNN(nn.Module):
     def __init__(self, config: Config, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
         channels, height, width = shape
-        self.conv1 = _convolution(channels, config.width, config.batch_norm)
-        self.conv2 = _convolution(config.width, 2 * config.width, config.batch_norm)
+        self.conv1 = _build_conv_block(channels, config.width, config.batch_norm)
+        self.conv2 = _build_conv_block(config.width, 2 * config.width, config.batch_norm)
         self.hidden = nn.Linear(2 * config.width * (height // 4) * (width // 4), config.hidden)
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.hidden, classes)
 
     def features(self, x: Tensor) -> Tensor:
         x = self.conv2(self.conv1(x)).flatten(1)
-        return self.dropout(self.hidden(x).relu())
+        features: Tensor = self.dropout(self.hidden(x).relu())
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        logits: Tensor = self.head(self.features(x))
+        return logits
 
 
-def _convolution(in_channels: int, channels: int, batch_norm: bool) -> nn.Sequential:
-    # BatchNorm takes the mean away, so a bias before it would be a parameter without a gradient
+def _build_conv_block(in_channels: int, channels: int, batch_norm: bool) -> nn.Sequential:
+    # BatchNorm subtracts the mean, so a bias before it would never get a gradient
     convolution = nn.Conv2d(in_channels, channels, 3, padding=1, bias=not batch_norm)
     norm = [nn.BatchNorm2d(channels)] if batch_norm else []
     return nn.Sequential(convolution, *norm, nn.ReLU(), nn.MaxPool2d(2))

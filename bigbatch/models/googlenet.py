@@ -14,11 +14,11 @@ from torch import Tensor, cat, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import image_shape
+from bigbatch.models.blocks.input_checks import image_shape
 
 
 class Config(parts.Config):
-    """five_by_five: the paper's 5 x 5 kernels; unset, they are there without BatchNorm and 3 x 3 with it."""
+    """five_by_five: the paper's 5 x 5 kernels; None uses 5 x 5 without BatchNorm and 3 x 3 with it."""
 
     batch_norm: bool = False
     five_by_five: bool | None = None
@@ -44,8 +44,8 @@ INCEPTIONS = {
 }
 
 
-class Convolution(nn.Module):
-    """A convolution that keeps the size (at stride 1), normalised or with a bias, and its ReLU."""
+class ConvNormReLU(nn.Module):
+    """A convolution that keeps the image's size at stride 1, BatchNorm or a bias, and a ReLU."""
 
     def __init__(self, in_channels: int, channels: int, kernel: int, *, stride: int = 1, batch_norm: bool) -> None:
         super().__init__()
@@ -58,14 +58,14 @@ class Convolution(nn.Module):
 
 
 class Inception(nn.Module):
-    """Four branches side by side (Fig. 2b)."""
+    """Four parallel branches (Fig. 2b)."""
 
     def __init__(self, in_channels: int, widths: tuple[int, ...], large_kernel: int, batch_norm: bool) -> None:
         super().__init__()
         one, three_reduced, three, five_reduced, five, pooled = widths
 
-        def convolution(inputs: int, channels: int, kernel: int) -> Convolution:
-            return Convolution(inputs, channels, kernel, batch_norm=batch_norm)
+        def convolution(inputs: int, channels: int, kernel: int) -> ConvNormReLU:
+            return ConvNormReLU(inputs, channels, kernel, batch_norm=batch_norm)
 
         self.branch1 = convolution(in_channels, one, 1)
         self.branch2 = nn.Sequential(convolution(in_channels, three_reduced, 1), convolution(three_reduced, three, 3))
@@ -80,14 +80,14 @@ class Inception(nn.Module):
 
 
 class GoogLeNet(nn.Module):
-    unused_weights = ("aux1.", "aux2.")  # torchvision publishes auxiliary heads, which it never trained
+    unused_weights = ("aux1.", "aux2.")  # torchvision publishes untrained auxiliary heads
 
     def __init__(self, config: Config, in_channels: int, classes: int) -> None:
         super().__init__()
         self.last_pool = 2 if config.batch_norm else 3  # torchvision's differs from the paper's here too
-        self.conv1 = Convolution(in_channels, 64, 7, stride=2, batch_norm=config.batch_norm)
-        self.conv2 = Convolution(64, 64, 1, batch_norm=config.batch_norm)
-        self.conv3 = Convolution(64, 192, 3, batch_norm=config.batch_norm)
+        self.conv1 = ConvNormReLU(in_channels, 64, 7, stride=2, batch_norm=config.batch_norm)
+        self.conv2 = ConvNormReLU(64, 64, 1, batch_norm=config.batch_norm)
+        self.conv3 = ConvNormReLU(64, 192, 3, batch_norm=config.batch_norm)
         self.norm = nn.Identity() if config.batch_norm else nn.LocalResponseNorm(5, alpha=1e-4, beta=0.75, k=1)
         channels = 192
         for name, widths in INCEPTIONS.items():
@@ -97,37 +97,40 @@ class GoogLeNet(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.fc = nn.Linear(channels, classes)
         if config.batch_norm:
-            _initialise_as_torchvision(self)
+            _init_weights_as_torchvision(self)
         else:
-            _initialise_as_caffe(self)
+            _init_weights_as_caffe(self)
 
     def features(self, x: Tensor) -> Tensor:
-        x = self.norm(_halve(self.conv1(x)))
-        x = _halve(self.norm(self.conv3(self.conv2(x))))
+        x = self.norm(_max_pool(self.conv1(x)))
+        x = _max_pool(self.norm(self.conv3(self.conv2(x))))
         for name in INCEPTIONS:
             x = self.get_submodule(f"inception{name}")(x)
             if name == "3b":
-                x = _halve(x)
+                x = _max_pool(x)
             elif name == "4e":
-                x = _halve(x, self.last_pool)
-        return self.dropout(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+                x = _max_pool(x, self.last_pool)
+        features: Tensor = self.dropout(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc(self.features(x))
+        logits: Tensor = self.fc(self.features(x))
+        return logits
 
 
-def _halve(x: Tensor, kernel: int = 3) -> Tensor:
+def _max_pool(x: Tensor, kernel: int = 3) -> Tensor:
+    """Halve height and width."""
     return nn.functional.max_pool2d(x, kernel, stride=2, ceil_mode=True)
 
 
-def _initialise_as_torchvision(model: GoogLeNet) -> None:
+def _init_weights_as_torchvision(model: GoogLeNet) -> None:
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.trunc_normal_(module.weight, std=0.01, a=-0.02, b=0.02)
 
 
-def _initialise_as_caffe(model: GoogLeNet) -> None:
-    """Caffe's Xavier looks at the fan-in only: uniform with variance 1 / fan_in."""
+def _init_weights_as_caffe(model: GoogLeNet) -> None:
+    """Caffe's Xavier initialization uses the fan-in only: uniform with variance 1 / fan_in."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             bound = math.sqrt(3 / module.weight[0].numel())
@@ -137,6 +140,6 @@ def _initialise_as_caffe(model: GoogLeNet) -> None:
 
 
 def build(config: Config, dataset: Dataset) -> nn.Module:
-    smallest = 15 if config.batch_norm else 31  # leaves a pixel for the last pooling
+    smallest = 15 if config.batch_norm else 31  # leaves one pixel for the last pooling
     channels, _, _ = image_shape(dataset, config.name, smallest=smallest, instead="'cnn'")
     return GoogLeNet(config, channels, len(dataset.classes))

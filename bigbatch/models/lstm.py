@@ -1,4 +1,4 @@
-"""An LSTM that reads an image row by row and names it after the last: the MNIST network of LEGW (You et al. 2019).
+"""An LSTM that reads an image row by row and classifies it after the last: the MNIST network of LEGW (You et al. 2019).
 
 28 steps of 28 pixels, a linear layer to 128, an LSTM of 128 units (a kernel of 256 x 512), 10 outputs.
 """
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import image_shape
-from bigbatch.models._recurrent import glorot, glorot_lstm
+from bigbatch.models.blocks.initialization import init_glorot, init_lstm_glorot
+from bigbatch.models.blocks.input_checks import image_shape
 
 
 class Config(parts.Config):
@@ -30,17 +30,19 @@ class RowLSTM(nn.Module):
         self.lstm = nn.LSTM(config.hidden, config.hidden, batch_first=True)
         self.head = nn.Linear(config.hidden, classes)
         if config.init == "tensorflow":
-            glorot(self.inner)
-            glorot_lstm(self.lstm)
-            glorot(self.head)
+            init_glorot(self.inner)
+            init_lstm_glorot(self.lstm)
+            init_glorot(self.head)
 
     def features(self, x: Tensor) -> Tensor:
         rows = x.transpose(1, 2).flatten(2)  # [samples, height, channels * width]
         _, (last_hidden, _) = self.lstm(self.inner(rows))
-        return last_hidden[-1]
+        features: Tensor = last_hidden[-1]
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        logits: Tensor = self.head(self.features(x))
+        return logits
 
 
 def build(config: Config, dataset: Dataset) -> nn.Module:

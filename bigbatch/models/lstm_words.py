@@ -1,6 +1,6 @@
 """A word-level LSTM language model (Zaremba et al. 2014, small): the PTB network of LEGW (You et al. 2019).
 
-It reads streams of text piece by piece: the state that a piece leaves is given to the next, detached by the loop.
+It reads streams of text window by window: the hidden state after a window is passed to the next, detached by the loop.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import require_language
-from bigbatch.models._recurrent import glorot, glorot_lstm, uniform_lstm
+from bigbatch.models.blocks.initialization import init_glorot, init_lstm_glorot, init_lstm_uniform
+from bigbatch.models.blocks.input_checks import require_language
 
-State = tuple[Tensor, Tensor]  # h and c, each [layers, streams, hidden]
+HiddenState = tuple[Tensor, Tensor]  # h and c, each [layers, streams, hidden]
 
 
 class Config(parts.Config):
@@ -30,8 +30,6 @@ class Config(parts.Config):
 
 
 class WordLSTM(nn.Module):
-    carries_state = True
-
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, config.embedding)
@@ -40,30 +38,30 @@ class WordLSTM(nn.Module):
         self.lstm = nn.LSTM(config.embedding, config.hidden, config.layers, batch_first=True, dropout=between)
         self.head = nn.Linear(config.hidden, vocabulary)
         if config.init == "tensorflow":
-            glorot(self.embedding)
-            glorot_lstm(self.lstm)
-            glorot(self.head)
+            init_glorot(self.embedding)
+            init_lstm_glorot(self.lstm)
+            init_glorot(self.head)
         elif config.init == "uniform":
             for weights in (self.embedding.weight, self.head.weight, self.head.bias):
                 nn.init.uniform_(weights, -config.init_scale, config.init_scale)
-            uniform_lstm(self.lstm, config.init_scale)
+            init_lstm_uniform(self.lstm, config.init_scale)
 
-    def zero_state(self, streams: int) -> State:
-        """The state before the first word of each stream."""
+    def zero_state(self, streams: int) -> HiddenState:
+        """Return the hidden state before the first word of each stream."""
         zeros = self.head.weight.new_zeros(self.lstm.num_layers, streams, self.lstm.hidden_size)
         return zeros, zeros.clone()
 
-    def forward(self, tokens: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        """[streams, steps] words to [streams, steps, vocabulary] logits of the word after each, and the state left."""
-        outputs, state = self._outputs(tokens, state)
+    def forward(self, tokens: Tensor, state: HiddenState | None = None) -> tuple[Tensor, HiddenState]:
+        """Return logits of each next word, [streams, steps, vocabulary], and the last hidden state."""
+        outputs, state = self._run_lstm(tokens, state)
         return self.head(outputs), state
 
     def features(self, tokens: Tensor) -> Tensor:
-        """The output at the last word, from a zero state: [streams, hidden]."""
-        outputs, _ = self._outputs(tokens, None)
+        """Return the output at the last word from a zero state, [streams, hidden]."""
+        outputs, _ = self._run_lstm(tokens, None)
         return outputs[:, -1]
 
-    def _outputs(self, tokens: Tensor, state: State | None) -> tuple[Tensor, State]:
+    def _run_lstm(self, tokens: Tensor, state: HiddenState | None) -> tuple[Tensor, HiddenState]:
         embedded = self.dropout(self.embedding(tokens))
         outputs, state = self.lstm(embedded, state or self.zero_state(len(tokens)))
         return self.dropout(outputs), state

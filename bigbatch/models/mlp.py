@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import require_classes
+from bigbatch.models.blocks.input_checks import require_classes
 
 
 class Config(parts.Config):
@@ -33,7 +33,8 @@ class MLP(nn.Module):
         return x
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        logits: Tensor = self.head(self.features(x))
+        return logits
 
 
 def build(config: Config, dataset: Dataset) -> nn.Module:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset
-from bigbatch.models._inputs import image_shape
+from bigbatch.models.blocks.input_checks import image_shape
 
 
 class Config(parts.Config):
@@ -20,13 +20,13 @@ class Config(parts.Config):
     depth: Literal[20, 32, 44, 56, 110] = 20
 
 
-def shortcut(x: Tensor, channels: int, stride: int) -> Tensor:
-    """Option A of the paper: every `stride`-th pixel, and zero channels, half of them before and half after."""
+def pad_shortcut(x: Tensor, channels: int, stride: int) -> Tensor:
+    """Return option A of the paper: every `stride`-th pixel, padded by zero channels, half before and half after."""
     added = channels - x.shape[1]
     return nn.functional.pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, added // 2, added - added // 2))
 
 
-class Block(nn.Module):
+class CifarBlock(nn.Module):
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
         self.channels, self.stride = channels, stride
@@ -38,7 +38,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         residual = self.bn1(self.conv1(x)).relu()
         residual = self.bn2(self.conv2(residual))
-        return (residual + shortcut(x, self.channels, self.stride)).relu()
+        output: Tensor = (residual + pad_shortcut(x, self.channels, self.stride)).relu()
+        return output
 
 
 class CifarResNet(nn.Module):
@@ -47,9 +48,9 @@ class CifarResNet(nn.Module):
         blocks = (depth - 2) // 6
         self.conv1 = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = _stage(blocks, 16, 16, stride=1)
-        self.layer2 = _stage(blocks, 16, 32, stride=2)
-        self.layer3 = _stage(blocks, 32, 64, stride=2)
+        self.layer1 = _build_stage(blocks, 16, 16, stride=1)
+        self.layer2 = _build_stage(blocks, 16, 32, stride=2)
+        self.layer3 = _build_stage(blocks, 32, 64, stride=2)
         self.linear = nn.Linear(64, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d | nn.Linear):
@@ -61,12 +62,13 @@ class CifarResNet(nn.Module):
         return nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(self.features(x))
+        logits: Tensor = self.linear(self.features(x))
+        return logits
 
 
-def _stage(blocks: int, in_channels: int, channels: int, stride: int) -> nn.Sequential:
+def _build_stage(blocks: int, in_channels: int, channels: int, stride: int) -> nn.Sequential:
     return nn.Sequential(
-        Block(in_channels, channels, stride), *(Block(channels, channels, 1) for _ in range(blocks - 1))
+        CifarBlock(in_channels, channels, stride), *(CifarBlock(channels, channels, 1) for _ in range(blocks - 1))
     )
 
 

@@ -1,7 +1,7 @@
 """Optimizers: from gradients to steps, each a plain `torch.optim.Optimizer` that works in anybody's loop.
 
 A part offers `build(config, named_parameters) -> torch.optim.Optimizer`. The training loop sets `group["lr"]` before
-each step. An optimizer whose `needs_closure` is true takes `step(closure)`, with a closure that returns the loss.
+each step. An optimizer that `needs_closure` takes `step(closure)`, with a closure that returns the loss.
 
     from bigbatch.optim import LARS
 
@@ -58,6 +58,11 @@ def build(config: parts.Config, named_parameters: Iterable[tuple[str, Parameter]
     """Build the optimizer that a config names, over these parameters."""
     optimizer: Optimizer = parts.find("optim", config.name).build(config, list(named_parameters))
     return optimizer
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Whether `step` must be given a closure that returns the loss without calling backward()."""
+    return bool(getattr(optimizer, "needs_closure", False))  # an attribute that torch's own do not have
 
 
 def __getattr__(name: str) -> Any:

@@ -48,7 +48,7 @@ def probe_run(
     """
     run, folder = load_recipe_or_folder(recipe_or_run, settings)
     configs = _configure_probes(names, options)
-    run = engines.fit_run(run)
+    run = engines.fit_run_to_ranks(run)
     engine = engines.start(run.engine)
     try:
         at_rest = RunAtRest(run, engine, folder, data_dir)

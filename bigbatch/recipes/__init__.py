@@ -26,7 +26,8 @@ class PaperNumber(NamedTuple):
 def load_run(recipe: str, settings: Iterable[str] = ()) -> Run:
     """The run behind a recipe's name, `mypkg.mod:function` or a run.json, with settings applied."""
     if not recipe.endswith(".json"):
-        return parts.find("recipes", recipe).run().with_settings(settings)
+        run: Run = parts.find("recipes", recipe).run()
+        return run.with_settings(settings)
     try:
         about = json.loads(Path(recipe).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import GradBucket  # torch.distributed does not export it to type checkers
 
 from bigbatch.engines import Engine, ddp
 from bigbatch.engines.local import Local
@@ -34,12 +34,12 @@ class DDPWithoutCommunication(WithoutCommunication):
         self.config = config
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        wrapped = ddp.replicated(model, self.config, self.device)
+        wrapped = ddp.wrap_in_ddp(model, self.config, self.device)
         wrapped.register_comm_hook(None, _keep_own_bucket)
         return wrapped
 
 
-def _keep_own_bucket(state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _keep_own_bucket(state: None, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     done.set_result(bucket.buffer())
     return done

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, Unpack
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from bigbatch import batch_sizes, parts, settings
-from bigbatch.engines import fit_run
+from bigbatch.engines import fit_run_to_ranks
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
 from bigbatch.run import Run, fingerprint
@@ -150,7 +150,7 @@ class SweepConfig(BaseModel):
     @classmethod
     def build(cls, run: Run, **changes: Unpack[SweepChanges]) -> SweepConfig:
         """Build the configuration of a sweep in one process per run, or raise a Problem that names the wrong value."""
-        fields = {"title": run.name, "run": fit_run(run).model_dump(mode="json")}
+        fields = {"title": run.name, "run": fit_run_to_ranks(run).model_dump(mode="json")}
         try:
             config = cls(**(fields | {name: value for name, value in changes.items() if value not in (None, "")}))
         except ValidationError as error:

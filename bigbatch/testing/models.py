@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bigbatch import models
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.testing.common import CheckedPart, raises
+from bigbatch.testing.common import CheckedPart
 
 _SAMPLES, _CLASSES = 4, 5
 
@@ -46,6 +46,9 @@ def check_forward_and_features(part: CheckedPart) -> None:
     found = models.features(model, x)
     assert found.ndim == 2
     assert len(found) == _SAMPLES
+    own = getattr(model, "features", None)
+    if callable(own) and not isinstance(own, nn.Sequential):  # which holds convolutions only in public networks
+        torch.testing.assert_close(own(x), found)
     last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
     torch.testing.assert_close(last(found), logits[:, -1] if dataset.task == "language" else logits)
 
@@ -56,6 +59,7 @@ def check_backward_reaches_every_parameter(part: CheckedPart) -> None:
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"
         assert bool(parameter.grad.isfinite().all()), f"the gradient of {name} is not finite"
+    assert any(bool(p.grad.any()) for p in model.parameters() if p.grad is not None), "all gradients are zero"
 
 
 def check_the_seed_decides_every_weight(part: CheckedPart) -> None:
@@ -81,7 +85,14 @@ def check_precision(part: CheckedPart) -> None:
 def check_the_other_task_is_refused(part: CheckedPart) -> None:
     _, dataset = _build(part)
     other = _text(6) if dataset.task == "classify" else _images(3, 32, 32)
-    assert raises(Problem, lambda: models.build(part.configure(), other))
+    refusal = ""
+    try:
+        models.build(part.configure(), other)
+    except Problem as problem:
+        refusal = str(problem)
+    assert refusal, f"a dataset of the task other than '{dataset.task}' is not refused"
+    assert f"'{part.name}'" in refusal, f"the refusal does not name the model: {refusal}"
+    assert "use '" in refusal, f"the refusal does not name another model: {refusal}"
 
 
 def check_weights_survive_a_file(part: CheckedPart) -> None:

@@ -87,7 +87,7 @@ def _train(optimizer: Optimizer, model: nn.Module, epochs: int) -> None:
             def loss(batch: Tensor = batch) -> Tensor:
                 return nn.functional.cross_entropy(model(images[batch]), labels[batch])
 
-            if getattr(optimizer, "needs_closure", False):
+            if optim.needs_closure(optimizer):
                 optimizer.step(loss)  # type: ignore[arg-type]
             else:
                 loss().backward()

@@ -51,7 +51,7 @@ class AssembledRun:
         self.gradient.wrap(probed)
         self.optimizer = optim.build(self.run.optimizer, list(self.model.named_parameters()))
         # such an optimizer differentiates the loss by itself
-        self.needs_closure = getattr(self.optimizer, "needs_closure", False)
+        self.needs_closure = optim.needs_closure(self.optimizer)
         one_process = self.engine.world_size == 1 and self.dataset.task != "language"
         if self.needs_closure and not (one_process and self.run.selector.name == "all"):
             raise Problem(

@@ -72,7 +72,7 @@ def train_in_folder(run: Run, folder: Folder, options: TrainOptions) -> Summary:
     engine = engines.start(run.engine)
     try:
         with folder.lock() if engine.rank == 0 else nullcontext():
-            fresh = options.fresh and not engines.restarted()
+            fresh = options.fresh and not engines.was_restarted()
             with (
                 folder.move_aside() if fresh and engine.rank == 0 else nullcontext(),
                 trackers.mirror_metrics(folder.path, options.track if engine.rank == 0 else ()),

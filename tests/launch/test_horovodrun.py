@@ -38,7 +38,7 @@ class OnceThereIs:
     [
         (
             {"sitecustomize.py": "import sys; sys.modules['horovod'] = None"},  # Python's way to say: not installed
-            "engine 'horovod' needs Horovod, which is not installed here: 'make horovod' builds it",
+            "engine 'horovod' needs Horovod, which is not installed: 'make horovod' builds it",
         ),
         (
             {"horovod/__init__.py": "", "horovod/torch/__init__.py": "print('Warning!')"},
@@ -96,10 +96,10 @@ def test_a_rank_of_horovodrun_knows_itself(monkeypatch):
     for name, value in {"RANK": "3", "SIZE": "8", "LOCAL_SIZE": "4"}.items():
         monkeypatch.setenv(f"HOROVOD_{name}", value)
     assert (engines.env_rank(), engines.env_world_size(), engines.env_local_world_size()) == (3, 8, 4)
-    assert engines.fit_run(small_run()).engine.name == "horovod"
-    assert not engines.restarted()
+    assert engines.fit_run_to_ranks(small_run()).engine.name == "horovod"
+    assert not engines.was_restarted()
     monkeypatch.setenv(engines.RESTARTS, "1")
-    assert engines.restarted()
+    assert engines.was_restarted()
 
 
 def test_settings_become_the_variables_that_horovod_reads():

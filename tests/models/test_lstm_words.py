@@ -27,7 +27,6 @@ def test_shapes(words):
     assert h.shape == c.shape == (2, 3, 7)
     assert words.features(tokens).shape == (3, 7)
     torch.testing.assert_close(words.head(words.features(tokens)), logits[:, -1])
-    assert words.carries_state
 
 
 def test_carried_state_equals_one_long_sequence(words):

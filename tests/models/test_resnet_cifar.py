@@ -8,7 +8,7 @@ import torch
 
 from bigbatch import models
 from bigbatch.errors import Problem
-from bigbatch.models.resnet_cifar import shortcut
+from bigbatch.models.resnet_cifar import pad_shortcut
 
 CIFAR10 = Path.home() / ".cache" / "bigbatch" / "datasets" / "cifar-10-batches-bin"
 WEIGHTS = Path(__file__).parents[3] / "shared" / "weights"
@@ -48,12 +48,12 @@ def test_option_a_against_numpy():
     for row in range(3):
         for column in range(3):
             expected[:, 2:6, row, column] = x[:, :, 2 * row, 2 * column]
-    assert np.array_equal(shortcut(torch.from_numpy(x), channels=8, stride=2).numpy(), expected)
+    assert np.array_equal(pad_shortcut(torch.from_numpy(x), channels=8, stride=2).numpy(), expected)
 
 
 def test_a_shortcut_of_equal_shape_is_the_identity():
     x = torch.randn(2, 16, 5, 5)
-    assert torch.equal(shortcut(x, channels=16, stride=1), x)
+    assert torch.equal(pad_shortcut(x, channels=16, stride=1), x)
 
 
 def test_initialisation_is_he_normal_of_the_fan_in(make):

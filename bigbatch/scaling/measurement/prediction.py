@@ -12,7 +12,7 @@ from statistics import fmean as mean
 from statistics import median
 from typing import Any
 
-from bigbatch.engines.ddp import own_bucket_mb
+from bigbatch.engines.ddp import default_bucket_mb
 from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
 from bigbatch.scaling.measurement.calibration import RANKS, Calibration
 from bigbatch.scaling.measurement.timings import ConfigurationTiming
@@ -98,6 +98,6 @@ def simulator_options(engine: str, options: Mapping[str, Any], gradient_bytes: i
             "fusion_mb": options["fusion_mb"],
             "cache_capacity": options["cache_capacity"],
         }
-    bucket_mb = options["bucket_mb"] or own_bucket_mb(gradient_bytes)
+    bucket_mb = options["bucket_mb"] or default_bucket_mb(gradient_bytes)
     # a cap of one's own holds for torch's first bucket too
     return {"bucket_mb": bucket_mb, "first_bucket_mb": bucket_mb}

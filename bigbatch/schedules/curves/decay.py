@@ -65,7 +65,7 @@ class Polynomial(BaseDecay):
     over: Over = "training"
 
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:
-        return (1 - _progress(self.over, epochs, total_epochs, warmup_epochs)) ** self.power
+        return float((1 - _progress(self.over, epochs, total_epochs, warmup_epochs)) ** self.power)
 
 
 class Exponential(BaseDecay):

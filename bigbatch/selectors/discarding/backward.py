@@ -34,6 +34,9 @@ class skip_zero_rows(TorchDispatchMode):
     (BatchNorm in training mode) there are no zero rows before it, and nothing is skipped or lost there.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -44,7 +47,8 @@ class skip_zero_rows(TorchDispatchMode):
 def _sparse_convolution_backward(grad: Tensor, inputs: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
     rows = _nonzero_rows(grad)
     if rows is None:
-        return aten.convolution_backward(grad, inputs, weight, *rest)
+        gradients: tuple[Tensor | None, ...] = aten.convolution_backward(grad, inputs, weight, *rest)
+        return gradients
     grad_rows, *others = aten.convolution_backward(
         grad.index_select(0, rows), inputs.index_select(0, rows), weight, *rest
     )
@@ -56,12 +60,13 @@ def _sparse_mm(left: Tensor, right: Tensor) -> Tensor:
     """A linear layer's two products: grad @ weight has zero rows on the left, gradᵀ @ inputs zero columns."""
     rows = _nonzero_rows(left)
     if rows is not None:
-        product = aten.mm(left.index_select(0, rows), right)
+        product: Tensor = aten.mm(left.index_select(0, rows), right)
         return product.new_zeros(len(left), product.shape[1]).index_copy_(0, rows, product)
     columns = _nonzero_rows(left.t())
     if columns is not None:
-        return aten.mm(left.index_select(1, columns), right.index_select(0, columns))
-    return aten.mm(left, right)
+        left, right = left.index_select(1, columns), right.index_select(0, columns)
+    product = aten.mm(left, right)
+    return product
 
 
 _REPLACEMENTS: dict[Any, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""What engines share whose ranks each hold the whole model."""
+"""What the engines share in which each rank holds the full model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 
-class Replicas:
+class ReplicatedModelEngine:
+    """Base of engines without sharding: one all-reduce for all gradients, checkpoints of the model as it is."""
+
     device: torch.device
     forward_is_collective = False
 
@@ -18,12 +20,13 @@ class Replicas:
 
     def sum_gradients(self, model: nn.Module) -> None:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        known = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
-        somewhere = self.sum(known.to(self.device)).tolist()  # a tensor that no rank has used stays without a gradient
+        has_gradient = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+        # a parameter that no rank has used stays without a gradient
+        counts = self.sum(has_gradient.to(self.device)).tolist()
         gradients = []
-        for parameter, ranks in zip(parameters, somewhere, strict=True):
-            if ranks:
-                if parameter.grad is None:  # this rank had no samples, but its word is awaited
+        for parameter, ranks_with_gradient in zip(parameters, counts, strict=True):
+            if ranks_with_gradient:
+                if parameter.grad is None:  # this rank had no samples, but must take part in the all-reduce
                     parameter.grad = torch.zeros_like(parameter)
                 gradients.append(parameter.grad)
         flat = self.sum(torch.cat([gradient.flatten() for gradient in gradients]))

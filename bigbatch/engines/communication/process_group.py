@@ -1,4 +1,4 @@
-"""What all engines on torch's process groups share: joining the group, sums and words over it, leaving it."""
+"""What the engines on torch's process groups share: joining the group, sums and broadcasts, leaving it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from bigbatch.engines import env_local_world_size
 from bigbatch.errors import Problem
 
 
-def own_device(local_rank: int) -> torch.device:
-    """This rank's GPU, or its share of the machine's cores."""
+def assign_device(local_rank: int) -> torch.device:
+    """Return this rank's GPU, or the CPU with this rank's fraction of the machine's cores as threads."""
     if torch.cuda.is_available():
         torch.cuda.set_device(local_rank)
         return torch.device("cuda", local_rank)
@@ -23,7 +23,7 @@ def own_device(local_rank: int) -> torch.device:
     return torch.device("cpu")
 
 
-class Ranks:
+class ProcessGroupEngine:
     """One rank of a group that torchrun started: gloo on CPU, NCCL on GPU."""
 
     def __init__(self, engine: str, timeout_seconds: float) -> None:
@@ -31,7 +31,7 @@ class Ranks:
             raise Problem(
                 f"engine '{engine}' needs several ranks: add --ranks 2, or start with torchrun ... -m bigbatch train"
             )
-        self.device = own_device(int(os.environ.get("LOCAL_RANK", "0")))
+        self.device = assign_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "nccl" if self.device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         self.rank = dist.get_rank()
@@ -42,9 +42,9 @@ class Ranks:
         return tensor
 
     def broadcast(self, value: Any) -> Any:
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self.device if self.device.type == "cuda" else None)
-        return box[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=self.device if self.device.type == "cuda" else None)
+        return values[0]
 
     def stop(self) -> None:
         dist.destroy_process_group()

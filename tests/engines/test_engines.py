@@ -92,8 +92,8 @@ def test_options_of_ddp_change_the_weights_by_so_much(tmp_path, options, least, 
 @pytest.mark.parametrize(
     ("fields", "engine", "sentence"),
     [
-        ({}, {"name": "ddp", "compression": "bf16"}, "compression bf16 is not known to gloo"),
-        ({}, {"name": "ddp", "static_graph": True}, "static_graph needs every rank's share in one micro-batch"),
+        ({}, {"name": "ddp", "compression": "bf16"}, "does not support compression bf16"),
+        ({}, {"name": "ddp", "static_graph": True}, "static_graph needs one micro-batch per rank"),
         ({"selector": "small_loss"}, {"name": "fsdp"}, "selector 'small_loss' lets ranks call the model unlike often"),
         ({"probes": ["ratio"]}, {"name": "fsdp"}, "probes look at whole weights, which engine 'fsdp' divides"),
     ],

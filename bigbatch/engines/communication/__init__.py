@@ -1,0 +1,1 @@
+"""What engines share: process groups, replicas of a model, and the compression of gradients."""

@@ -1,0 +1,1 @@
+"""What models share: checks of their inputs, and the initialization of recurrent layers."""
