@@ -141,8 +141,6 @@ if __name__ == "__main__":
 )
 def test_a_stopped_demo_leaves_no_process_and_keeps_what_is_trained(tmp_path, monkeypatch, stop, code, said):
     """One training is under way, the next one already with its process; neither would ever end."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS / "sweeps"), os.environ["PYTHONPATH"]]))
-    monkeypatch.syspath_prepend(TESTS / "sweeps")
     script, told = tmp_path / "script.py", tmp_path / "told"
     script.write_text(TRAINS_FOR_EVER)
     os.mkfifo(told)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from small import small_run
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "report"))
 from report_folders import make, step_row
+from small import small_run
 
 from bigbatch.artifacts.folder import Folder
 from bigbatch.demo.advised import Advised

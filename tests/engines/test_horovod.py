@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from gradients import EXACT, ON_TWO_RANKS, UNUSED, assert_close, autograd_oracle, gradient
 from small import bigbatch, final_weights, same_bits, small_run, write_run
-from test_gradient import EXACT, ON_TWO_RANKS, UNUSED, assert_close, autograd_oracle, gradient
 from torch import Tensor, nn
 
 from bigbatch import engines, parts

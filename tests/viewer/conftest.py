@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from viewer.pages import make_kept
+from viewer_pages import make_kept
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from viewer.pages import open_page
+from viewer_pages import open_page
 
 from bigbatch import filters
 from bigbatch.artifacts.folder import Folder

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from viewer.pages import OpenedDocuments, full_disk, make_kept, open_documents, open_page
+from viewer_pages import OpenedDocuments, full_disk, make_kept, open_documents, open_page
 
 from bigbatch import filters
 from bigbatch.errors import Notice, Problem

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from viewer.pages import digits, full_disk, make_kept, open_page, page_mask
+from viewer_pages import digits, full_disk, make_kept, open_page, page_mask
 
 from bigbatch import datasets, filters, parts
 
@@ -183,7 +183,7 @@ def own_kept(tmp_path, kind):
     features = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
     np.save(tmp_path / "features.npy", features)
     options = {"drop": 0.25, "dataset.kind": kind}
-    return make_kept(tmp_path / "kept.npz", "viewer.pages:own_dataset", str(tmp_path / "features.npy"), **options)
+    return make_kept(tmp_path / "kept.npz", "viewer_pages:own_dataset", str(tmp_path / "features.npy"), **options)
 
 
 def test_pictures_without_files_are_copied_as_numbered_files(tmp_path):

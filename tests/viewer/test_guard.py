@@ -8,7 +8,7 @@ import socket
 
 import httpx
 import pytest
-from viewer.pages import BASE, open_documents, open_page
+from viewer_pages import BASE, open_documents, open_page
 
 from bigbatch.viewer.guard import MAX_BODY_BYTES
 from bigbatch.viewer.server import Server, ServerOptions

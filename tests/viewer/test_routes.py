@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.cluster import DBSCAN
-from viewer.pages import FLAT, digits, open_documents, open_page, page_mask
+from viewer_pages import FLAT, digits, open_documents, open_page, page_mask
 
 from bigbatch import filters, parts
 from bigbatch.viewer import points
@@ -24,7 +24,7 @@ def page(kept):
 
 def library_mask(**options):
     """What the filter itself keeps with these settings, from the network on."""
-    about = {"name": "network", "network": "viewer.pages:Net", **FLAT, **options}
+    about = {"name": "network", "network": "viewer_pages:Net", **FLAT, **options}
     return parts.find("filters", "network").keep(digits(), parts.configure("filters", about)).mask.numpy()
 
 
@@ -39,7 +39,7 @@ def test_a_document_says_what_it_is(page, kept):
     (about,) = answer["documents"]
     assert (about["id"], about["name"], about["samples"], about["dataset"]) == ("0", "kept.npz", 1437, "digits")
     assert about["classes"] == [str(number) for number in range(10)]
-    assert about["network"] == "viewer.pages:Net"
+    assert about["network"] == "viewer_pages:Net"
     assert about["revision"] == 0
     assert about["min_samples_max"] == 50
     assert about["images"] == {

@@ -14,7 +14,7 @@ from contextlib import suppress
 import httpx
 import numpy as np
 import pytest
-from viewer.pages import Page
+from viewer_pages import Page
 
 import bigbatch
 from bigbatch import cli, filters

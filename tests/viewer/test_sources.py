@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from viewer.pages import OpenedDocuments, make_kept, open_documents, open_page, page_mask
+from viewer_pages import OpenedDocuments, make_kept, open_documents, open_page, page_mask
 
 from bigbatch import filters
 from bigbatch.curation import FilterRequest, filter_dataset

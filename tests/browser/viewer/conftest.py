@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.viewer.tab import Library, Tab, make_filter
+from viewer_tab import Library, Tab, make_filter
 
 from bigbatch.viewer.server import Server, ServerOptions
 

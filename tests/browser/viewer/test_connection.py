@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser.viewer.tab import Library, Process, Tab, make_filter
+from viewer_tab import Library, Process, Tab, make_filter
 
 from bigbatch.viewer.server import Server
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser.viewer.tab import Library, Tab
+from viewer_tab import Library, Tab
 
 from bigbatch import datasets, filters, parts
 from bigbatch.recipes import load_run

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from browser.viewer.tab import Library, Tab
+from viewer_tab import Library, Tab
 
 from bigbatch import filters
 

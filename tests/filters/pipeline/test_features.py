@@ -21,7 +21,7 @@ from bigbatch.output.progress import show_progress
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
-TESTS = Path(__file__).parents[2]
+HELPERS = Path(__file__).parents[2] / "helpers"
 FAST = ["reducer=none", "components=5", "drop=0.05"]
 
 
@@ -34,11 +34,8 @@ def start(folder, dataset, *settings, ranks=1):
     command = [sys.executable]
     if ranks > 1:
         command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(TESTS / "filter_ranks.py"), dataset, str(folder / "kept.npz"), *FAST, *settings]
-    environment = os.environ | {
-        "XDG_CACHE_HOME": str(folder),
-        "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]),
-    }
+    command += [str(HELPERS / "filter_ranks.py"), dataset, str(folder / "kept.npz"), *FAST, *settings]
+    environment = os.environ | {"XDG_CACHE_HOME": str(folder)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
 
 
@@ -131,8 +128,7 @@ def test_a_killed_extraction_goes_on_and_ends_in_the_same_features(tmp_path, ran
         np.testing.assert_array_equal(saved.arrays[name], whole.predictions[name])
 
 
-def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]))
+def test_a_training_on_two_ranks_filters_like_one_on_one(tmp_path):
     run = Run(
         dataset="digits",
         filter={"name": "network", "network": "filter_parts:Net", "reducer": "none"},

@@ -76,7 +76,7 @@ class Numbers:
 
 
 def own_dataset(kind: str) -> datasets.Dataset:
-    """A user's dataset, as `viewer.pages:own_dataset`."""
+    """A user's dataset, as `viewer_pages:own_dataset`."""
     labels = torch.arange(40) % 2
     decoding = Decoding(8, 8, "none", False, (0.0,) * 3, (1.0,) * 3)
     samples = Drawn(labels, decoding, 0) if kind == "drawn" else Numbers(labels)
@@ -84,7 +84,7 @@ def own_dataset(kind: str) -> datasets.Dataset:
     return datasets.Dataset(samples, samples, ("even/", ".."), shape, kind)
 
 
-def make_kept(out: Path, dataset: str = "digits", network: str = "viewer.pages:Net", **options: Any) -> Path:
+def make_kept(out: Path, dataset: str = "digits", network: str = "viewer_pages:Net", **options: Any) -> Path:
     """By the real filter."""
     settings = [f"{name}={value}" for name, value in (FLAT | options).items()]
     filter_dataset(FilterRequest(dataset, out=out, network=network, settings=settings, quiet=True))
