@@ -29,7 +29,7 @@ class Station(NamedTuple):
 
     @property
     def global_batch(self) -> int:
-        return self.run.global_batch.global_batch  # type: ignore[attr-defined]
+        return int(self.run.global_batch.global_batch)  # type: ignore[attr-defined]
 
     @property
     def peak_lr(self) -> float:

@@ -94,8 +94,8 @@ def test_options_of_ddp_change_the_weights_by_so_much(tmp_path, options, least, 
     [
         ({}, {"name": "ddp", "compression": "bf16"}, "does not support compression bf16"),
         ({}, {"name": "ddp", "static_graph": True}, "static_graph needs one micro-batch per rank"),
-        ({"selector": "small_loss"}, {"name": "fsdp"}, "selector 'small_loss' lets ranks call the model unlike often"),
-        ({"probes": ["ratio"]}, {"name": "fsdp"}, "probes look at whole weights, which engine 'fsdp' divides"),
+        ({"selector": "small_loss"}, {"name": "fsdp"}, "ranks call the model a different number of times"),
+        ({"probes": ["ratio"]}, {"name": "fsdp"}, "probes need whole weights, but engine 'fsdp' shards them"),
     ],
     ids=["bf16", "static_graph", "selector", "probes"],
 )

@@ -51,7 +51,7 @@ class Branch(nn.Module):
 
 
 def branches(engine: engines.Engine) -> dict[str, object]:
-    """Gradients of a backward pass of all ranks, of one alone, and after two of which the first was kept quiet."""
+    """Gradients of a backward pass of all ranks, of one alone, and after two of which the first was under no_sync."""
     model = Branch()
     wrapped = engine.wrap(model)
     found = {}
