@@ -28,7 +28,7 @@ def main() -> None:
     total = 0.0
     for engine in ("ddp", "horovod"):
         started = time.process_time()
-        points = simulate(profile, {engine: configure_engine(engine, {})}, summit, ranks).curves[engine]
+        points = simulate(profile, [configure_engine(engine, {})], summit, ranks).curves[engine]
         total += time.process_time() - started
         print(f"{engine:8} {len(points)} points  {time.process_time() - started:6.2f} CPU s")
     print(f"both: {total:.1f} CPU seconds of at most 60")

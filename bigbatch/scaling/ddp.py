@@ -8,31 +8,18 @@ torch/nn/parallel/distributed.py.)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
+from typing import ClassVar
 
 from pydantic import Field
 
 from bigbatch.scaling.allreduce import AllReduceCosts
-from bigbatch.scaling.machine import FrozenModel, Machine
+from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.shared_cores import SharedCores
-from bigbatch.scaling.step import SimulatedMessage, SimulatedStep
+from bigbatch.scaling.step import CommunicationStream, SimulatedEngine, SimulatedStep
 
 MIB = 2**20
 _TORCHS_MB, _TORCHS_FIRST_MB = 25.0, 1.0
-
-
-class Config(FrozenModel):
-    """An MB is 2^20 bytes, as in torch."""
-
-    bucket_mb: float = Field(_TORCHS_MB, gt=0)
-    first_bucket_mb: float | None = Field(None, gt=0)  # None: torch's choice
-
-    @property
-    def bucket_limits_bytes(self) -> tuple[float, float]:
-        """Of the first bucket, and of the others."""
-        torchs_mb = _TORCHS_FIRST_MB if self.bucket_mb == _TORCHS_MB else self.bucket_mb
-        return (self.first_bucket_mb or torchs_mb) * MIB, self.bucket_mb * MIB
 
 
 def assign_buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: float) -> list[list[int]]:
@@ -49,41 +36,40 @@ def assign_buckets(sizes: Iterable[int], first_limit_bytes: float, limit_bytes: 
     return [*buckets, current] if current else buckets
 
 
-def simulate_steps(
-    profile: Profile,
-    factors: Sequence[float],
-    config: Config,
-    machine: Machine,
-    ranks: int,
-    *,
-    zero_cost: Collection[str] = (),
-) -> list[SimulatedStep]:
-    """Simulate steps whose compute times are `factors` times those of the profile."""
-    return [simulate_step(profile.scale_times(one), config, machine, ranks, zero_cost=zero_cost) for one in factors]
+class SimulatedDDP(SimulatedEngine):
+    """An MB is 2^20 bytes, as in torch."""
 
+    name: ClassVar[str] = "ddp"
+    bucket_mb: float = Field(_TORCHS_MB, gt=0)
+    first_bucket_mb: float | None = Field(None, gt=0)  # None: torch's choice
 
-def simulate_step(
-    profile: Profile, config: Config, machine: Machine, ranks: int, *, zero_cost: Collection[str] = ()
-) -> SimulatedStep:
-    """Simulate one step of `ranks` ranks that all have the times of `profile`."""
-    if ranks == 1:
-        return SimulatedStep(profile, ranks)
-    profile = profile.add_gradient_copies(machine.copy_gb_s)  # into the bucket: gradients are new tensors in each step
-    gradients = profile.gradients()
-    costs = AllReduceCosts(ranks, machine, "ddp", zero_cost)
-    cores = SharedCores(profile)
-    messages: list[SimulatedMessage] = []
-    stream_free_us = launched_us = 0.0
-    for bucket in assign_buckets((gradient.bytes for gradient in gradients), *config.bucket_limits_bytes):
-        # in order: a full bucket waits for the ones before it
-        launched_us = max(launched_us, *(cores.time_of_progress(gradients[index].ready_us) for index in bucket))
-        size = sum(gradients[index].bytes for index in bucket)
-        cost = costs.alone(size)
-        start_us = max(launched_us, stream_free_us)
-        stream_free_us = cores.add_message(start_us, cost.us, costs.busy_us(size), costs.cpu_us(size))
-        messages.append(SimulatedMessage(start_us, stream_free_us, size, cost.algorithm))
-    if profile.statistics_bytes:
-        start_us = max(stream_free_us, cores.time_of_progress(profile.backward_us))
-        cost = costs.alone(profile.statistics_bytes)
-        messages.append(SimulatedMessage(start_us, start_us + cost.us, profile.statistics_bytes, cost.algorithm))
-    return SimulatedStep(cores.slowed_profile(), ranks, tuple(messages))
+    @property
+    def bucket_limits_bytes(self) -> tuple[float, float]:
+        """Of the first bucket, and of the others."""
+        torchs_mb = _TORCHS_FIRST_MB if self.bucket_mb == _TORCHS_MB else self.bucket_mb
+        return (self.first_bucket_mb or torchs_mb) * MIB, self.bucket_mb * MIB
+
+    def simulate_step(
+        self,
+        profile: Profile,
+        machine: Machine,
+        ranks: int,
+        *,
+        zero_cost: Collection[str] = (),
+        first_cycle_us: float | None = None,
+    ) -> SimulatedStep:
+        if ranks == 1:
+            return SimulatedStep(profile, ranks)
+        # into the bucket: gradients are new tensors in each step
+        profile = profile.add_gradient_copies(machine.copy_gb_s)
+        gradients = profile.gradients()
+        stream = CommunicationStream(profile, AllReduceCosts(ranks, machine, self.name, zero_cost))
+        progress = stream.cores.time_of_progress
+        launched_us = 0.0
+        for bucket in assign_buckets((gradient.bytes for gradient in gradients), *self.bucket_limits_bytes):
+            # in order: a full bucket waits for the ones before it
+            launched_us = max(launched_us, *(progress(gradients[index].ready_us) for index in bucket))
+            stream.send(launched_us, sum(gradients[index].bytes for index in bucket))
+        if profile.statistics_bytes:
+            stream.send(progress(profile.backward_us), profile.statistics_bytes)
+        return SimulatedStep(stream.cores.slowed_profile(), ranks, tuple(stream.messages))

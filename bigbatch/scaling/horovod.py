@@ -11,31 +11,19 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 from pydantic import Field
 
 from bigbatch.scaling.allreduce import AllReduceCosts
-from bigbatch.scaling.machine import FrozenModel, Machine
+from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.profile import Gradient, Profile
-from bigbatch.scaling.shared_cores import SharedCores
-from bigbatch.scaling.step import SimulatedMessage, SimulatedStep
+from bigbatch.scaling.step import CommunicationStream, SimulatedEngine, SimulatedStep
 
 MIB = 2**20
 _WARMUP_STEPS = 4  # in which steps fall into phase with the cycles
 _LEAST_STEPS = 8  # after those
 _GATHER_AND_BROADCAST = 4  # collectives of an uncached cycle: sizes and requests to rank 0, size and responses back
-
-
-class Config(FrozenModel):
-    """`request_us`: what rank 0 needs for one request of one rank; assumed, never measured here.
-
-    An MB is 2^20 bytes.
-    """
-
-    cycle_ms: float = Field(1.0, gt=0)
-    fusion_mb: float = Field(128.0, ge=0)
-    cache_capacity: int = Field(1024, ge=0)  # 0: no response cache, as before version 0.16.2
-    request_us: float = Field(1.0, ge=0)
 
 
 def fuse_gradients(gradients: list[Gradient], limit_bytes: float) -> list[list[Gradient]]:
@@ -52,107 +40,106 @@ def fuse_gradients(gradients: list[Gradient], limit_bytes: float) -> list[list[G
     return buffers
 
 
-def negotiation_us(requests: int, cached: bool, config: Config, machine: Machine, ranks: int) -> float:
-    """The time of one cycle's negotiation."""
-    collective_us = math.ceil(math.log2(ranks)) * machine.control_us
-    if cached:
-        return collective_us
-    return _GATHER_AND_BROADCAST * collective_us + ranks * requests * config.request_us
+class SimulatedHorovod(SimulatedEngine):
+    """`request_us`: what rank 0 needs for one request of one rank; assumed, never measured here.
 
-
-def idle_cycle_us(
-    config: Config, machine: Machine, ranks: int, *, cached: bool = True, zero_cost: Collection[str] = ()
-) -> float:
-    """The time from one cycle to the next while there is nothing to send."""
-    negotiates = float("negotiation" not in zero_cost)
-    return max(config.cycle_ms * 1e3, negotiates * negotiation_us(0, cached, config, machine, ranks))
-
-
-def simulate_steps(
-    profile: Profile,
-    factors: Sequence[float],
-    config: Config,
-    machine: Machine,
-    ranks: int,
-    *,
-    zero_cost: Collection[str] = (),
-) -> list[SimulatedStep]:
-    """Simulate consecutive steps whose compute times are `factors` times those of the profile.
-
-    A step that ends with a cycle's last message begins the next one there, so that steps fall into phase with cycles
-    that are long compared with the jitter.
+    An MB is 2^20 bytes.
     """
-    steps: list[SimulatedStep] = []
-    first_cycle_us = profile.forward_us
-    counted = len(factors) * math.ceil(_LEAST_STEPS / len(factors))  # each factor as often as the others
-    for number in range(-_WARMUP_STEPS, counted):
-        scaled = profile.scale_times(factors[number % len(factors)])
-        step = simulate_step(scaled, config, machine, ranks, zero_cost=zero_cost, first_cycle_us=first_cycle_us)
-        first_cycle_us = step.profile.forward_us + step.next_cycle_us - step.step_us
-        steps.append(step)
-    return steps[_WARMUP_STEPS:]
 
+    name: ClassVar[str] = "horovod"
+    cycle_ms: float = Field(1.0, gt=0)
+    fusion_mb: float = Field(128.0, ge=0)
+    cache_capacity: int = Field(1024, ge=0)  # 0: no response cache, as before version 0.16.2
+    request_us: float = Field(1.0, ge=0)
 
-def simulate_step(
-    profile: Profile,
-    config: Config,
-    machine: Machine,
-    ranks: int,
-    *,
-    zero_cost: Collection[str] = (),
-    first_cycle_us: float | None = None,
-) -> SimulatedStep:
-    """Simulate one step of `ranks` ranks that all have the times of `profile`.
+    def negotiation_us(self, requests: int, cached: bool, machine: Machine, ranks: int) -> float:
+        """The time of one cycle's negotiation."""
+        collective_us = math.ceil(math.log2(ranks)) * machine.control_us
+        if cached:
+            return collective_us
+        return _GATHER_AND_BROADCAST * collective_us + ranks * requests * self.request_us
 
-    A cycle begins `first_cycle_us` after the step does; None: with the backward pass.
-    """
-    if ranks == 1:
-        return SimulatedStep(profile, ranks)
-    costs = AllReduceCosts(ranks, machine, "horovod", zero_cost)
-    cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= config.cache_capacity
-    cycle_us = config.cycle_ms * 1e3
-    pause_us = idle_cycle_us(config, machine, ranks, cached=cached, zero_cost=zero_cost)
-    negotiates = float("negotiation" not in zero_cost)
-    # cycles take place whether there is anything to send or not
-    profile = profile.scale_times(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
-    gradients = profile.gradients()
-    cores = SharedCores(profile)
-    ready_us = [gradient.ready_us for gradient in gradients]
-    messages: list[SimulatedMessage] = []
-    negotiations: list[tuple[float, float]] = []
-    cycle_start_us = 0.0 if first_cycle_us is None else first_cycle_us - profile.forward_us
-    stream_free_us = 0.0
-    done = 0
-    while done < len(gradients):
-        # cycles without ready gradients only pass time
-        cycle_start_us += pause_us * max(0, math.ceil((ready_us[done] - cycle_start_us) / pause_us))
-        ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
-        done += len(ready)
-        agreed_us = cycle_start_us + negotiates * negotiation_us(len(ready), cached, config, machine, ranks)
-        negotiations.append((cycle_start_us, agreed_us))
-        for buffer in fuse_gradients(ready, config.fusion_mb * MIB):
-            size = sum(gradient.bytes for gradient in buffer)
-            cost = costs.alone(size)
-            start_us = max(agreed_us, stream_free_us)
-            copies_us, copies_cpu_us = _fusion_copies_us(len(buffer), size, machine)
-            stream_free_us = cores.add_message(
-                start_us, cost.us + copies_us, costs.busy_us(size) + copies_us, costs.cpu_us(size) + copies_cpu_us
-            )
-            messages.append(SimulatedMessage(start_us, stream_free_us, size, cost.algorithm))
-        if cores.slowdowns:
-            ready_us = [cores.time_of_progress(gradient.ready_us) for gradient in gradients]
-        busy_until_us = stream_free_us if machine.blocking else agreed_us
-        cycle_start_us = max(cycle_start_us + cycle_us, busy_until_us)
-    if profile.statistics_bytes:
-        summed_us = max(stream_free_us, cores.time_of_progress(profile.backward_us))
-        cycle_start_us += pause_us * max(0, math.ceil((summed_us - cycle_start_us) / pause_us))
-        agreed_us = cycle_start_us + negotiates * negotiation_us(1, cached, config, machine, ranks)
-        negotiations.append((cycle_start_us, agreed_us))
-        cost = costs.alone(profile.statistics_bytes)
-        end_us = agreed_us + cost.us
-        messages.append(SimulatedMessage(agreed_us, end_us, profile.statistics_bytes, cost.algorithm))
-        cycle_start_us = max(cycle_start_us + cycle_us, end_us if machine.blocking else agreed_us)
-    return SimulatedStep(cores.slowed_profile(), ranks, tuple(messages), tuple(negotiations), cycle_start_us)
+    def idle_cycle_us(
+        self, machine: Machine, ranks: int, *, cached: bool = True, zero_cost: Collection[str] = ()
+    ) -> float:
+        """The time from one cycle to the next while there is nothing to send."""
+        negotiates = float("negotiation" not in zero_cost)
+        return max(self.cycle_ms * 1e3, negotiates * self.negotiation_us(0, cached, machine, ranks))
+
+    def simulate_steps(
+        self,
+        profile: Profile,
+        factors: Sequence[float],
+        machine: Machine,
+        ranks: int,
+        *,
+        zero_cost: Collection[str] = (),
+    ) -> list[SimulatedStep]:
+        """Simulate consecutive steps whose compute times are `factors` times those of the profile.
+
+        A step that ends with a cycle's last message begins the next one there, so that steps fall into phase with
+        cycles that are long compared with the jitter.
+        """
+        steps: list[SimulatedStep] = []
+        first_cycle_us = profile.forward_us
+        counted = len(factors) * math.ceil(_LEAST_STEPS / len(factors))  # each factor as often as the others
+        for number in range(-_WARMUP_STEPS, counted):
+            scaled = profile.scale_times(factors[number % len(factors)])
+            step = self.simulate_step(scaled, machine, ranks, zero_cost=zero_cost, first_cycle_us=first_cycle_us)
+            first_cycle_us = step.profile.forward_us + step.next_cycle_us - step.step_us
+            steps.append(step)
+        return steps[_WARMUP_STEPS:]
+
+    def simulate_step(
+        self,
+        profile: Profile,
+        machine: Machine,
+        ranks: int,
+        *,
+        zero_cost: Collection[str] = (),
+        first_cycle_us: float | None = None,
+    ) -> SimulatedStep:
+        if ranks == 1:
+            return SimulatedStep(profile, ranks)
+        cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= self.cache_capacity
+        cycle_us = self.cycle_ms * 1e3
+        pause_us = self.idle_cycle_us(machine, ranks, cached=cached, zero_cost=zero_cost)
+        negotiates = float("negotiation" not in zero_cost)
+        # cycles take place whether there is anything to send or not
+        profile = profile.scale_times(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
+        stream = CommunicationStream(profile, AllReduceCosts(ranks, machine, self.name, zero_cost))
+        negotiations: list[tuple[float, float]] = []
+        cycle_start_us = 0.0 if first_cycle_us is None else first_cycle_us - profile.forward_us
+
+        def pass_cycles(until_us: float) -> float:
+            """Return the start of the first cycle from `until_us` on; cycles before it only pass time."""
+            return cycle_start_us + pause_us * max(0, math.ceil((until_us - cycle_start_us) / pause_us))
+
+        def take_cycle(buffers: list[list[Gradient]]) -> float:
+            """Agree on the gradients, sum them, and return the start of the next cycle."""
+            requests = sum(map(len, buffers))
+            agreed_us = cycle_start_us + negotiates * self.negotiation_us(requests, cached, machine, ranks)
+            negotiations.append((cycle_start_us, agreed_us))
+            for buffer in buffers:
+                size = sum(gradient.bytes for gradient in buffer)
+                stream.send(agreed_us, size, *_fusion_copies_us(len(buffer), size, machine))
+            return max(cycle_start_us + cycle_us, stream.free_us if machine.blocking else agreed_us)
+
+        gradients = profile.gradients()
+        ready_us = [gradient.ready_us for gradient in gradients]
+        done = 0
+        while done < len(gradients):
+            cycle_start_us = pass_cycles(ready_us[done])
+            ready = gradients[done : bisect_right(ready_us, cycle_start_us)]
+            done += len(ready)
+            cycle_start_us = take_cycle(fuse_gradients(ready, self.fusion_mb * MIB))
+            if stream.cores.slowdowns:
+                ready_us = [stream.cores.time_of_progress(gradient.ready_us) for gradient in gradients]
+        if profile.statistics_bytes:
+            cycle_start_us = pass_cycles(max(stream.free_us, stream.cores.time_of_progress(profile.backward_us)))
+            cycle_start_us = take_cycle([[Gradient("statistics", profile.statistics_bytes, cycle_start_us)]])
+        slowed = stream.cores.slowed_profile()
+        return SimulatedStep(slowed, ranks, tuple(stream.messages), tuple(negotiations), cycle_start_us)
 
 
 def _fusion_copies_us(tensors: int, size_bytes: int, machine: Machine) -> tuple[float, float]:

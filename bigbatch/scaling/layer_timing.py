@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
 from bigbatch.scaling.phases import StepPhases
 from bigbatch.scaling.profile import Layer, Profile
 from bigbatch.scaling.recording import StepRecorder
 from bigbatch.scaling.stepper import Stepper, WithoutCommunication
+from bigbatch.scaling.workload import EngineConfiguration, Workload
 
 WARMUP_STEPS = 2
 TIMED_STEPS = 7
 
 
-def time_layers(
-    model: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, rank_batch: int
-) -> Profile:
+def time_layers(workload: Workload, rank_batch: int) -> Profile:
     """One thread, one process, training steps with momentum: the median step after a few that warm up."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            measured = MeasuredModel(model, options, sample_shape, classes)
-            run = measured.run(EngineConfiguration("local", 1, rank_batch))
+            run = workload.run(EngineConfiguration("local", 1, rank_batch))
             stepper = Stepper(run, WithoutCommunication(world_size=1))
             steps = [record_one_step(stepper) for _ in range(WARMUP_STEPS + TIMED_STEPS)][WARMUP_STEPS:]
     finally:
         torch.set_num_threads(threads)
     source = f"timed here on one thread, median of {TIMED_STEPS}"
-    return median_profile(model, rank_batch, stepper, steps, source)
+    return median_profile(workload.name, rank_batch, stepper, steps, source)
 
 
 def record_one_step(stepper: Stepper) -> StepPhases:

@@ -7,7 +7,8 @@ communication is hidden: waiting for the slowest rank.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bigbatch.scaling.jitter import expected_slowdown, slowdown_quantile
@@ -38,7 +39,7 @@ class PublishedPoint:
     samples_per_second: float = 0.0  # of one rank
     throughput_source: str = ""
     engine: str = "horovod"
-    options: tuple[tuple[str, object], ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
     assumed: str = ""
     caveat: str = ""  # what may explain an error
 
@@ -58,7 +59,7 @@ def _pascal_point(
         depth=depth,
         samples_per_second=samples_per_second,
         throughput_source=f"{interpolated}{_TENSORFLOW}",
-        options=(("cycle_ms", 5.0), ("fusion_mb", 64.0), ("cache_capacity", 0)),
+        options={"cycle_ms": 5.0, "fusion_mb": 64.0, "cache_capacity": 0},
         assumed="P100 over PCIe; float32; rings only, no response cache, 5 ms cycles, 64 MiB buffers (2017)",
         caveat="The ring's latencies are those of NCCL's current tuner, and each of Horovod's many all-reduces pays "
         "them; the throughput of one rank is interpolated."
@@ -157,12 +158,12 @@ def fit_jitter(kind: Literal["exponential", "normal"] = "exponential") -> float:
     0 where the simulated efficiency is lower even without jitter.
     """
     machine = find_machine(FITTED.machine)
-    profile, config = _profile(FITTED, machine), configure_engine(FITTED.engine, dict(FITTED.options))
+    profile, engine = _profile(FITTED, machine), configure_engine(FITTED.engine, FITTED.options)
     low, high = 0.0, 0.5
     for _ in range(50):
         middle = (low + high) / 2
         jittery = machine.model_copy(update={"jitter": Jitter(fraction=middle, kind=kind)})
-        if StepSimulator(profile, FITTED.engine, config, jittery).efficiency(FITTED.ranks) > FITTED.efficiency:
+        if StepSimulator(profile, engine, jittery).efficiency(FITTED.ranks) > FITTED.efficiency:
             low = middle
         else:
             high = middle
@@ -187,8 +188,7 @@ def _compare(point: PublishedPoint, jitter: Jitter | None) -> PublishedCompariso
     profile = _profile(point, machine)
 
     def simulator(machine: Machine, **version: Any) -> StepSimulator:
-        config = configure_engine(point.engine, dict(point.options) | version)
-        return StepSimulator(profile, point.engine, config, machine)
+        return StepSimulator(profile, configure_engine(point.engine, {**point.options, **version}), machine)
 
     found = simulator(machine).scaling_point(point.ranks)
     caches = ({"cache_capacity": 1024}, {"cache_capacity": 0}) if point.engine == "horovod" else ({},)

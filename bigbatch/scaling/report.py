@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -18,8 +18,8 @@ from bigbatch.output.formatting import format_csv, terminal_table
 from bigbatch.scaling.machine import NcclLinks, find_machine
 from bigbatch.scaling.phases import Bar, StepPhases
 from bigbatch.scaling.published import PublishedComparison, compare_published
-from bigbatch.scaling.simulation import TERMS, ScalingPoint, Simulation, StepSimulator, configure_engine
-from bigbatch.scaling.training_time import BATCH_RULES, TrainingTime, shortest
+from bigbatch.scaling.simulation import TERMS, ScalingPoint, Simulation, StepSimulator
+from bigbatch.scaling.training_time import BATCH_RULES, TrainingPlan, TrainingTime, shortest
 
 if TYPE_CHECKING:
     from bigbatch.output.page import Page
@@ -147,8 +147,7 @@ def draw_versions(found: Simulation, scale: str) -> Chart:
         ranks = [point.ranks for point in found.curves[name]]
         for label, algorithms, options in _VARIANTS[name]:
             machine = found.machine.with_settings({"links.algorithms": algorithms})
-            config = configure_engine(name, simulator.config.model_dump() | options)
-            variant = StepSimulator(found.profile, name, config, machine)
+            variant = StepSimulator(found.profile, simulator.engine.model_copy(update=options), machine)
             efficiencies = [variant.efficiency(count) for count in ranks]
             markers = len(ranks) <= MOST_MARKED_POINTS
             chart.line(f"{name}, {label}", ranks, efficiencies, markers=markers, dashed=name == "ddp")
@@ -233,8 +232,8 @@ _RULE_NAMES = {
 }
 
 
-def print_plan(times: Sequence[TrainingTime], most_ranks: int) -> None:
-    best = shortest(times)
+def print_plan(plan: TrainingPlan) -> None:
+    times, best = plan.times, shortest(plan.times)
     rows = (
         (f"{one.ranks:,}", f"{one.global_batch:,}", f"{one.rank_batch:,}", f"{one.step_us / 1e3:.2f}",
          f"{one.samples:.3g} x", f"{one.time:.3g}", _format_speedup(one.time), "<- best" if one is best else "")
@@ -243,7 +242,7 @@ def print_plan(times: Sequence[TrainingTime], most_ranks: int) -> None:
     )  # fmt: skip
     console = Console()
     console.print(terminal_table((*_PLAN_COLUMNS, ""), rows))
-    console.print(describe_plan(times, most_ranks), highlight=False)
+    console.print(describe_plan(times, plan.most_ranks), highlight=False)
     console.print(_PLAN_WARNING, highlight=False)
     if best.rank_batch < max(one.rank_batch for one in times):
         console.print(_SMALL_BATCHES, highlight=False)
@@ -268,13 +267,10 @@ def describe_plan(times: Sequence[TrainingTime], most_ranks: int) -> str:
     return text + "."
 
 
-def write_plan(
-    times: Sequence[TrainingTime], most_ranks: int, about: Mapping[str, Any], folder: Path, command: str
-) -> Path:
-    """Write plan.json, plan.csv, a figure and a page; return the page. `about` says what was simulated."""
-    from bigbatch.output.page import Page
-
-    answer, rows = describe_plan(times, most_ranks), [asdict(one) for one in times]
+def write_plan(plan: TrainingPlan, folder: Path, command: str) -> Path:
+    """Write plan.json, plan.csv, a figure and a page; return the page."""
+    times, about = plan.times, plan.about
+    answer, rows = describe_plan(times, plan.most_ranks), [asdict(one) for one in times]
     scale = f"simulated: {about['model']}, machine {about['machine']}, noise scale {about['noise_scale']:,.0f}"
     chart = draw_training_times(times, scale)
     atomic.write_text(folder / "plan.json", dump_json({**about, "answer": answer, "choices": rows}, indent=2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,28 +12,26 @@ from bigbatch import datasets, models, parts
 from bigbatch.errors import Problem
 from bigbatch.scaling.networks import BYTES_PER_NUMBER
 from bigbatch.scaling.profile import LayerShape
+from bigbatch.scaling.workload import Workload
 
 
-def find_layer_shapes(
-    name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int
-) -> list[LayerShape]:
+def find_layer_shapes(workload: Workload) -> list[LayerShape]:
     """Return the layers in the order of the forward pass."""
     # the meta device would need no memory, but loads torch's compiler, which takes longer than one sample does
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        model, inputs = build_model(name, options, sample_shape, classes, samples=1)
+        model, inputs = build_model(workload)
         return _record_modules(model.eval(), inputs)
 
 
-def build_model(
-    name: str, options: Mapping[str, Any], sample_shape: tuple[int, ...], classes: int, samples: int
-) -> tuple[nn.Module, torch.Tensor]:
-    """Build the model of a part, and synthetic inputs for it."""
-    if min(*sample_shape, classes) < 1:
-        raise Problem(f"a sample of shape {sample_shape} with {classes} classes is empty: use numbers from 1 on")
-    synthetic = {"name": "synthetic", "sample_shape": sample_shape, "classes": classes, "samples": samples}
+def build_model(workload: Workload) -> tuple[nn.Module, torch.Tensor]:
+    """Build the model of a part, and one synthetic sample for it."""
+    shape, classes = workload.sample_shape, workload.classes
+    if min(*shape, classes) < 1:
+        raise Problem(f"a sample of shape {shape} with {classes} classes is empty: use numbers from 1 on")
+    synthetic = {"name": "synthetic", "sample_shape": shape, "classes": classes, "samples": 1}
     dataset = datasets.load(parts.configure("datasets", synthetic))
-    model = models.build(parts.configure("models", {**options, "name": name}), dataset)
-    return model, dataset.train.fetch(torch.arange(samples))[0]
+    model = models.build(parts.configure("models", {**workload.options, "name": workload.name}), dataset)
+    return model, dataset.train.fetch(torch.arange(1))[0]
 
 
 def _record_modules(model: nn.Module, inputs: torch.Tensor) -> list[LayerShape]:

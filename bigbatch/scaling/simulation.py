@@ -10,43 +10,25 @@ holds nine of ten steps: the slowest rank's factor between its 5 % and its 95 % 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean as mean
-from typing import Any, Protocol
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain
-from bigbatch.scaling import ddp, horovod
+from bigbatch.scaling.ddp import SimulatedDDP
+from bigbatch.scaling.horovod import SimulatedHorovod
 from bigbatch.scaling.jitter import expected_slowdown, representative_slowdowns, slowdown_quantile
 from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.options import SimulationOptions
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.step import SimulatedStep
+from bigbatch.scaling.step import SimulatedEngine, SimulatedStep
+from bigbatch.scaling.workload import parse_engines, parse_workload
 
-
-class SimulatedEngine(Protocol):
-    """What a module that simulates an engine offers. `config` is of its own class `Config`."""
-
-    @property
-    def Config(self) -> type[BaseModel]: ...
-
-    def simulate_step(self, profile: Profile, config: Any, machine: Machine, ranks: int) -> SimulatedStep: ...
-
-    def simulate_steps(
-        self,
-        profile: Profile,
-        factors: Sequence[float],
-        config: Any,
-        machine: Machine,
-        ranks: int,
-        *,
-        zero_cost: Collection[str] = (),
-    ) -> list[SimulatedStep]: ...
-
-
-ENGINES: dict[str, SimulatedEngine] = {"ddp": ddp, "horovod": horovod}
+ENGINES: dict[str, type[SimulatedEngine]] = {one.name: one for one in (SimulatedDDP, SimulatedHorovod)}
 BAND = (0.05, 0.95)
 TERMS = ("jitter", "latency", "transfer", "negotiation", "sharing")
 
@@ -73,15 +55,14 @@ class ScalingPoint:
         return most if self.term_cost_us[most] > 0 else "nothing"
 
 
-def configure_engine(engine: str, options: Mapping[str, object]) -> BaseModel:
-    """Return the options of a simulated engine as its Config."""
+def configure_engine(engine: str, options: Mapping[str, object]) -> SimulatedEngine:
+    """Return a simulated engine with these options."""
     if engine not in ENGINES:
         raise Problem(f"no simulated engine called '{engine}'{did_you_mean(engine, ENGINES)} Use ddp or horovod")
-    config = ENGINES[engine].Config
     try:
-        return config.model_validate(options)
+        return ENGINES[engine].model_validate(options)
     except ValidationError as error:
-        raise Problem(explain(error, f"engine '{engine}'", config)) from error
+        raise Problem(explain(error, f"engine '{engine}'", ENGINES[engine])) from error
 
 
 @dataclass(frozen=True)
@@ -89,14 +70,13 @@ class StepSimulator:
     """Simulates the steps of a model with an engine on a machine, for any number of ranks."""
 
     profile: Profile
-    engine: str
-    config: BaseModel
+    engine: SimulatedEngine
     machine: Machine
 
     def expected_step(self, ranks: int) -> SimulatedStep:
         """Simulate one step in which the slowest rank has its expected slowdown."""
         profile = self._slow_down(expected_slowdown(self.machine.jitter, ranks), ranks, self.machine)
-        return ENGINES[self.engine].simulate_step(profile, self.config, self.machine, ranks)
+        return self.engine.simulate_step(profile, self.machine, ranks)
 
     def step_us(self, ranks: int, *, quantile: float | None = None, zero_cost: Collection[str] = ()) -> float:
         """The expected step; with `quantile`, that of steps; with `zero_cost`, without the cost of these terms."""
@@ -111,7 +91,7 @@ class StepSimulator:
         compute_us = self.profile.compute_us
         fast_us, slow_us = (self.step_us(ranks, quantile=quantile) for quantile in BAND)
         return ScalingPoint(
-            engine=self.engine,
+            engine=self.engine.name,
             ranks=ranks,
             nodes=self.machine.layout(ranks)[0],
             step_us=step_us,
@@ -137,8 +117,7 @@ class StepSimulator:
             factors = representative_slowdowns(jitter, ranks)
         machine = self.machine.without_core_sharing() if "sharing" in zero_cost else self.machine
         profile = self._slow_down(1.0, ranks, machine)
-        engine = ENGINES[self.engine]
-        return engine.simulate_steps(profile, factors, self.config, machine, ranks, zero_cost=zero_cost)
+        return self.engine.simulate_steps(profile, factors, machine, ranks, zero_cost=zero_cost)
 
     def _slow_down(self, factor: float, ranks: int, machine: Machine) -> Profile:
         return self.profile.scale_times(factor * (machine.contention if ranks > 1 else 1.0))
@@ -197,15 +176,26 @@ class Simulation:
             "one_rank_step_us": self.profile.compute_us,
             "gradient_bytes": self.profile.gradient_bytes,
             "machine": self.machine.model_dump(mode="json"),
-            "engines": {name: one.config.model_dump(mode="json") for name, one in self.simulators.items()},
+            "engines": {name: one.engine.model_dump(mode="json") for name, one in self.simulators.items()},
             "points": self.rows(),
             "cpu_seconds": self.cpu_seconds,
         }
 
 
-def simulate(profile: Profile, engines: Mapping[str, BaseModel], machine: Machine, ranks: Sequence[int]) -> Simulation:
-    """Simulate a model with each engine (by name, with its Config) on each number of ranks."""
+def simulate(
+    profile: Profile, engines: Iterable[SimulatedEngine], machine: Machine, ranks: Sequence[int]
+) -> Simulation:
+    """Simulate a model with each engine on each number of ranks."""
     started = time.process_time()
-    simulators = {name: StepSimulator(profile, name, config, machine) for name, config in engines.items()}
+    simulators = {engine.name: StepSimulator(profile, engine, machine) for engine in engines}
     curves = {name: [one.scaling_point(count) for count in ranks] for name, one in simulators.items()}
     return Simulation(profile, machine, simulators, curves, time.process_time() - started)
+
+
+def run_simulation(options: SimulationOptions) -> Simulation:
+    """Check all options, then simulate the model that they name."""
+    names = parse_engines(options.engines, ENGINES)
+    workload, machine_settings = parse_workload(options, names)
+    engines = [configure_engine(name, workload.engine_options[name]) for name in names]
+    machine, ranks, profiles = options.build(workload, machine_settings)
+    return simulate(profiles(options.rank_batch), engines, machine, ranks)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from bigbatch.scaling.allreduce import AllReduceCosts
+from bigbatch.scaling.machine import FrozenModel, Machine
 from bigbatch.scaling.phases import Bar, StepPhases, covered_time
 from bigbatch.scaling.profile import Profile
+from bigbatch.scaling.shared_cores import SharedCores
 
 
 class SimulatedMessage(NamedTuple):
@@ -72,3 +77,58 @@ class SimulatedStep:
             negotiation_us=covered_time(self.negotiations, until=self.step_us) if self.negotiations else None,
             bars=tuple(bars),
         )
+
+
+class SimulatedEngine(FrozenModel):
+    """The options of an engine, which simulates steps of ranks that all have the times of one profile.
+
+    `zero_cost` names terms that cost nothing. A cycle of Horovod begins `first_cycle_us` after the step does; None:
+    with the backward pass.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def simulate_step(
+        self,
+        profile: Profile,
+        machine: Machine,
+        ranks: int,
+        *,
+        zero_cost: Collection[str] = (),
+        first_cycle_us: float | None = None,
+    ) -> SimulatedStep: ...
+
+    def simulate_steps(
+        self,
+        profile: Profile,
+        factors: Sequence[float],
+        machine: Machine,
+        ranks: int,
+        *,
+        zero_cost: Collection[str] = (),
+    ) -> list[SimulatedStep]:
+        """Simulate steps whose compute times are `factors` times those of the profile."""
+        return [self.simulate_step(profile.scale_times(one), machine, ranks, zero_cost=zero_cost) for one in factors]
+
+
+class CommunicationStream:
+    """The all-reduces of one step, one after the other, beside the backward pass on the same cores."""
+
+    def __init__(self, profile: Profile, costs: AllReduceCosts) -> None:
+        self.costs = costs
+        self.cores = SharedCores(profile)
+        self.messages: list[SimulatedMessage] = []
+        self.free_us = 0.0
+
+    def send(self, ready_us: float, size_bytes: int, copies_us: float = 0.0, copies_cpu_us: float = 0.0) -> None:
+        """Add a message that is ready at `ready_us`; copies to and from its buffer belong to it."""
+        cost = self.costs.alone(size_bytes)
+        start_us = max(ready_us, self.free_us)
+        self.free_us = self.cores.add_message(
+            start_us,
+            cost.us + copies_us,
+            self.costs.busy_us(size_bytes) + copies_us,
+            self.costs.cpu_us(size_bytes) + copies_cpu_us,
+        )
+        self.messages.append(SimulatedMessage(start_us, self.free_us, size_bytes, cost.algorithm))

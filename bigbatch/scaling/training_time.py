@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
-
-from pydantic import BaseModel
+from typing import Any, Literal
 
 from bigbatch.errors import Problem
 from bigbatch.scaling.machine import Machine
-from bigbatch.scaling.simulation import StepSimulator
-from bigbatch.scaling.workload import ProfileAtBatch
+from bigbatch.scaling.options import PlanOptions
+from bigbatch.scaling.simulation import StepSimulator, configure_engine
+from bigbatch.scaling.step import SimulatedEngine
+from bigbatch.scaling.workload import ProfileAtBatch, parse_workload
 
 BatchRule = Literal["best", "divided", "filled"]
 BATCH_RULES: tuple[BatchRule, ...] = ("best", "divided", "filled")
@@ -61,8 +61,7 @@ class TrainingTimeEstimator:
     """Estimates training times for any number of ranks. `most_rank_batch` is what one rank holds in one pass."""
 
     profiles: ProfileAtBatch
-    engine: str
-    config: BaseModel
+    engine: SimulatedEngine
     machine: Machine
     global_batch: int
     most_rank_batch: int
@@ -124,12 +123,43 @@ class TrainingTimeEstimator:
         profile = self.profiles(math.ceil(rank_batch / passes))
         earlier_us = (passes - 1) * (profile.forward_us + profile.backward_us)
         profile = replace(profile, forward_us=profile.forward_us + earlier_us)
-        return StepSimulator(profile, self.engine, self.config, self.machine).step_us(ranks)
+        return StepSimulator(profile, self.engine, self.machine).step_us(ranks)
 
 
 def shortest(times: Sequence[TrainingTime]) -> TrainingTime:
     """Return the shortest time; of equal ones that with the fewest ranks."""
     return min(times, key=lambda one: (one.time, one.ranks))
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """Training times for the options of `bigbatch scale plan`; `about` says what was simulated."""
+
+    times: Sequence[TrainingTime]
+    most_ranks: int
+    about: Mapping[str, Any]
+
+
+def plan_training(options: PlanOptions) -> TrainingPlan:
+    """Check all options, then estimate training times up to the largest number of ranks."""
+    noise = parse_noise_scale(options.noise_scale)
+    workload, machine_settings = parse_workload(options, [options.engine])
+    engine = configure_engine(options.engine, workload.engine_options[options.engine])
+    machine, ranks, profiles = options.build(workload, machine_settings)
+    estimator = TrainingTimeEstimator(
+        profiles, engine, machine, options.global_batch, most_rank_batch=options.rank_batch, noise=noise
+    )
+    about = {
+        "simulated": True,
+        "model": options.model,
+        "machine": machine.name,
+        "engine": engine.name,
+        "global_batch": options.global_batch,
+        "most_rank_batch": options.rank_batch,
+        "noise_scale": noise.scale,
+        "times": profiles(options.rank_batch).source,
+    }
+    return TrainingPlan(estimator.estimate(ranks), options.to, about)
 
 
 def parse_noise_scale(given: str) -> NoiseScale:

@@ -1,17 +1,21 @@
-"""What one rank computes for the model that a user names: a part, a published network or a table of layers."""
+"""The model that a user names (a part, a published network or a table of layers) and the engines that train it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from bigbatch import parts
-from bigbatch.errors import Problem, did_you_mean
+from bigbatch.errors import Notice, Problem, did_you_mean
+from bigbatch.run import Run
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.networks import NETWORKS
+from bigbatch.scaling.options import ModelOptions
 from bigbatch.scaling.profile import LayerShape, Profile, read_csv
 from bigbatch.settings import parse_value
 
@@ -20,28 +24,71 @@ ProfileAtBatch = Callable[[int], Profile]
 
 
 @dataclass(frozen=True)
-class Workload:
-    """A model with its options and the shape of its samples."""
+class EngineConfiguration:
+    """An engine on some ranks with a batch per rank. `settings` are options of the engine beside the workload's."""
 
-    model: str
-    options: Mapping[str, Any]
-    sample_shape: tuple[int, ...]
-    classes: int
+    engine: str
+    ranks: int
+    rank_batch: int
+    settings: tuple[tuple[str, float], ...] = ()
 
     @property
     def label(self) -> str:
-        return " ".join([self.model, *(f"{name}={value}" for name, value in self.options.items())])
+        options = "".join(f" {name}={value:g}" for name, value in self.settings)
+        return f"{self.engine}{options} {self.ranks}x{self.rank_batch}"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model with its options, the shape of its samples, and the options of the engines that train it."""
+
+    name: str
+    options: Mapping[str, Any]
+    sample_shape: tuple[int, ...]
+    classes: int
+    engine_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.options.items())])
+
+    def run(self, configuration: EngineConfiguration, **engine_options: Any) -> Run:
+        """Return a run whose steps are measured: one micro-batch per rank, momentum, synthetic samples."""
+        kind = configuration.engine
+        engine = {"name": kind, **self.engine_options.get(kind, {}), **dict(configuration.settings), **engine_options}
+        global_batch = configuration.ranks * configuration.rank_batch
+        shapes = {"sample_shape": list(self.sample_shape), "classes": self.classes, "samples": global_batch}
+        return Run(
+            name="measured",
+            dataset={"name": "synthetic", **shapes},
+            model={"name": self.name, **self.options},
+            global_batch=global_batch,
+            micro_batch=configuration.rank_batch,
+            optimizer={"name": "momentum", "lr": 1e-6},  # weights hardly move: the last step is as the first
+            engine=engine,
+            steps=1,
+        )
+
+    def gradient_bytes(self) -> int:
+        """Build the model once, which also checks that it can be built, and return the size of its gradients."""
+        from bigbatch.scaling.shapes import build_model
+
+        model, _ = build_model(self)
+        sizes = [one.numel() * one.element_size() for one in model.parameters() if one.requires_grad]
+        if not sizes:
+            raise Problem(f"model '{self.name}' has no trainable parameter: name another model")
+        return sum(sizes)
 
     def layer_shapes(self) -> list[LayerShape]:
         """Return the layers in the order of the forward pass."""
-        if self.model not in NETWORKS:
+        if self.name not in NETWORKS:
             from bigbatch.scaling.shapes import find_layer_shapes
 
-            return find_layer_shapes(self.model, self.options, self.sample_shape, self.classes)
+            return find_layer_shapes(self)
         if self.options:
             option = next(iter(self.options))
-            raise Problem(f"model '{self.model}' is a fixed table and has no option '{option}': leave it out")
-        return NETWORKS[self.model]()
+            raise Problem(f"model '{self.name}' is a fixed table and has no option '{option}': leave it out")
+        return NETWORKS[self.name]()
 
     def profiles(self, machine: Machine, rank_batch: int, samples_per_second: float | None = None) -> ProfileAtBatch:
         """Return a function from the batch per rank to the profile of a step.
@@ -62,30 +109,48 @@ class Workload:
         return scale
 
     def _profiles(self, machine: Machine, rank_batch: int) -> ProfileAtBatch:
-        model, known = self.model, [*parts.names("models"), *NETWORKS]
-        if model.endswith(".csv"):
-            return read_csv(Path(model), rank_batch).at_batch
-        if model not in known and not {".", ":"} & set(model):
+        name, known = self.name, [*parts.names("models"), *NETWORKS]
+        if name.endswith(".csv"):
+            return read_csv(Path(name), rank_batch).at_batch
+        if name not in known and not {".", ":"} & set(name):
             raise Problem(
-                f"no model called '{model}'{did_you_mean(model, known)} 'bigbatch list models' shows all; "
+                f"no model called '{name}'{did_you_mean(name, known)} 'bigbatch list models' shows all; "
                 f"use one of them, {' or '.join(NETWORKS)}, or a .csv of layers"
             )
         if machine.device is not None:
             device, shapes = machine.device, self.layer_shapes()
             return lambda batch: device.profile(self.label, shapes, batch)
-        if model in NETWORKS:
-            raise Problem(
-                f"machine '{machine.name}' has no device and '{model}' cannot be timed here: use a model part"
-            )
+        if name in NETWORKS:
+            raise Problem(f"machine '{machine.name}' has no device and '{name}' cannot be timed here: use a model part")
         from bigbatch.scaling.layer_timing import time_layers
 
-        return time_layers(model, self.options, self.sample_shape, self.classes, rank_batch).at_batch
+        return time_layers(self, rank_batch).at_batch
 
 
 @cache
 def imagenet_layers(model: str, depth: int | None) -> list[LayerShape]:
     """Return the layers of a network for ImageNet, as in the published measurements."""
     return Workload(model, {} if depth is None else {"depth": depth}, IMAGENET_SHAPE, 1000).layer_shapes()
+
+
+def parse_workload(options: ModelOptions, engines: Iterable[str]) -> tuple[Workload, dict[str, Any]]:
+    """Return the model with the options of its engines, and the settings of the machine."""
+    groups = group_settings(options.settings, engines)
+    model_options, machine_settings = groups.pop("model"), groups.pop("machine")
+    shape = parse_sample_shape(options.sample)
+    return Workload(options.model, model_options, shape, options.classes, groups), machine_settings
+
+
+def parse_real_workload(options: ModelOptions, engines: Sequence[str]) -> Workload:
+    """Return the model whose steps are measured or traced."""
+    if options.model in NETWORKS or options.model.endswith(".csv"):
+        raise Problem(
+            f"'{options.model}' is a table of layers and cannot be run: name a model ('bigbatch list models')"
+        )
+    workload, machine = parse_workload(options, [engine for engine in engines if engine != "local"])
+    if machine:
+        raise Problem(f"machine.{next(iter(machine))} is for a simulation, and this runs here: leave it out")
+    return workload
 
 
 def parse_sample_shape(text: str) -> tuple[int, ...]:
@@ -120,3 +185,31 @@ def group_settings(settings: Iterable[str], engines: Iterable[str]) -> dict[str,
             raise Problem(f"'{setting}' is for '{owner}'{did_you_mean(owner, owners)} Use {', '.join(owners)}")
         groups[owner][name] = parse_value(text)
     return groups
+
+
+def choose_engines(texts: Sequence[str], default: Sequence[str]) -> list[str]:
+    """Return the named engines, or the default ones, of which Horovod is left out where it is not installed."""
+    names = parse_engines(texts, parts.names("engines")) if texts else list(default)
+    if "horovod" in names:
+        from bigbatch.engines.horovod import check_installed
+
+        try:
+            check_installed()
+        except Problem as missing:
+            if texts:
+                raise
+            warnings.warn(Notice(f"horovod is left out: {missing}"), stacklevel=2)
+            names.remove("horovod")
+    return names
+
+
+def warn_if_ranks_share_cores(ranks: int) -> None:
+    cores = os.cpu_count() or 1
+    if ranks > cores:
+        warnings.warn(
+            Notice(
+                f"{ranks} ranks share {cores} cores: they take turns, so that a step takes longer than it would "
+                "on as many cores, and no efficiency can be read from it"
+            ),
+            stacklevel=2,
+        )

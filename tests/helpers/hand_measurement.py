@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 from hand import PROFILE
 
-from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement import calibration
 from bigbatch.scaling.measurement.calibration import CalibrationRound
 from bigbatch.scaling.measurement.calibration_task import BusyAllReduce, RankCalibration
@@ -15,6 +14,7 @@ from bigbatch.scaling.measurement.request import MeasurementOptions, build_reque
 from bigbatch.scaling.measurement.rounds import MeasuredRound
 from bigbatch.scaling.measurement.timing_task import RankTiming
 from bigbatch.scaling.phases import Bar, StepPhases
+from bigbatch.scaling.workload import EngineConfiguration
 
 ALONE, PAIR = EngineConfiguration("local", 1, 8), EngineConfiguration("ddp", 2, 8)
 

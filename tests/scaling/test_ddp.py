@@ -17,7 +17,7 @@ def test_three_layers_two_buckets_to_the_microsecond():
     # the first bucket closes with b: 800,000 + 400,000 >= 1,048,576. Sent at 2200: 100 + 1200 -> 3500
     # the second has a alone, full at 3100, waits for the stream until 3500: 100 + 300 -> 3900
     # update 200 -> 4100
-    step = ddp.simulate_step(PROFILE, ddp.Config(), pair(), 2)
+    step = ddp.SimulatedDDP().simulate_step(PROFILE, pair(), 2)
     sent = [(bar.start_us, bar.end_us, bar.bytes) for bar in step.phases().bars if bar.stream == "communication"]
     assert sent == [(2200.0, 3500.0, 1_200_000), (3500.0, 3900.0, 300_000)]
     assert step.step_us == 4100.0
@@ -32,15 +32,15 @@ def test_three_layers_two_buckets_to_the_microsecond():
 def test_smaller_buckets_start_earlier_and_pay_more_latency():
     # 0.5 MiB each: c alone (800,000), b alone is 400,000 < 524,288 and waits for a: 700,000
     # c: 1500 .. 2400; b and a: 3100 .. 3900. The same end here: the last layer decides
-    step = ddp.simulate_step(PROFILE, ddp.Config(bucket_mb=0.5), pair(), 2)
+    step = ddp.SimulatedDDP(bucket_mb=0.5).simulate_step(PROFILE, pair(), 2)
     assert [bar.end_us for bar in step.phases().bars if bar.stream == "communication"] == [2400.0, 3900.0]
     # 0.3 MiB: three of them. c 1500 .. 2400, b 2400 .. 2900, a 3100 .. 3500; update -> 3700
-    step = ddp.simulate_step(PROFILE, ddp.Config(bucket_mb=0.3), pair(), 2)
+    step = ddp.SimulatedDDP(bucket_mb=0.3).simulate_step(PROFILE, pair(), 2)
     assert step.step_us == 3700.0
 
 
 def test_one_rank_has_no_communication():
-    step = ddp.simulate_step(PROFILE, ddp.Config(), pair(), 1)
+    step = ddp.SimulatedDDP().simulate_step(PROFILE, pair(), 1)
     assert step.step_us == PROFILE.compute_us == 3300.0
     assert {bar.stream for bar in step.phases().bars} == {"compute"}
 
@@ -49,21 +49,21 @@ def test_buckets_are_torchs():
     arriving = [size for shape in reversed(imagenet_layers("resnet", 50)) for size in shape.gradient_bytes]
     with torch.device("meta"):
         tensors = [torch.empty(size // 4) for size in arriving]
-    for config in (ddp.Config(), ddp.Config(bucket_mb=4), ddp.Config(bucket_mb=0.5)):
+    for config in (ddp.SimulatedDDP(), ddp.SimulatedDDP(bucket_mb=4), ddp.SimulatedDDP(bucket_mb=0.5)):
         limits = [int(limit) for limit in config.bucket_limits_bytes]
         theirs, _ = dist._compute_bucket_assignment_by_size(tensors, limits)
         assert ddp.assign_buckets(arriving, *limits) == theirs
 
 
 def test_a_cap_of_ones_own_holds_for_torchs_first_bucket_too():
-    assert ddp.Config().bucket_limits_bytes == (MIB, 25 * MIB)
-    assert ddp.Config(bucket_mb=4).bucket_limits_bytes == (4 * MIB, 4 * MIB)
-    assert ddp.Config(bucket_mb=4, first_bucket_mb=2).bucket_limits_bytes == (2 * MIB, 4 * MIB)
+    assert ddp.SimulatedDDP().bucket_limits_bytes == (MIB, 25 * MIB)
+    assert ddp.SimulatedDDP(bucket_mb=4).bucket_limits_bytes == (4 * MIB, 4 * MIB)
+    assert ddp.SimulatedDDP(bucket_mb=4, first_bucket_mb=2).bucket_limits_bytes == (2 * MIB, 4 * MIB)
 
 
 def test_faster_links_are_never_slower():
     times = [
-        ddp.simulate_step(PROFILE, ddp.Config(), pair(links=links(us_per_megabyte)), 2).step_us
+        ddp.SimulatedDDP().simulate_step(PROFILE, pair(links=links(us_per_megabyte)), 2).step_us
         for us_per_megabyte in (3000, 1000, 300, 0.1)
     ]
     assert times == sorted(times, reverse=True)

@@ -8,7 +8,7 @@ import pytest
 from hand import PROFILE, links, pair
 
 from bigbatch.scaling import horovod
-from bigbatch.scaling.horovod import Config
+from bigbatch.scaling.horovod import SimulatedHorovod
 from bigbatch.scaling.machine import Device
 from bigbatch.scaling.profile import Gradient
 from bigbatch.scaling.step import SimulatedStep
@@ -20,7 +20,7 @@ def sent(step: SimulatedStep) -> list[tuple[float, float]]:
 
 
 def simulate(machine: Any = None, ranks: int = 2, **options: Any) -> SimulatedStep:
-    return horovod.simulate_step(PROFILE, Config(**options), machine or pair(), ranks)
+    return SimulatedHorovod(**options).simulate_step(PROFILE, machine or pair(), ranks)
 
 
 def test_every_cycle_sends_what_is_ready():
@@ -55,8 +55,8 @@ def test_without_the_cache_rank_0_reads_every_request():
     # 4 collectives of 50, and 2 ranks · 1 request · 10 µs = 220 a cycle
     assert sent(simulate(cache_capacity=0, request_us=10)) == [(1220.0, 2120.0), (2220.0, 2720.0), (3220.0, 3620.0)]
     # 1024 ranks, 3 requests at 1 µs: 4 · 10 · 50 + 3072
-    assert horovod.negotiation_us(3, False, Config(), pair(), 1024) == pytest.approx(5072)
-    assert horovod.negotiation_us(3, True, Config(), pair(), 1024) == pytest.approx(500)
+    assert SimulatedHorovod().negotiation_us(3, False, pair(), 1024) == pytest.approx(5072)
+    assert SimulatedHorovod().negotiation_us(3, True, pair(), 1024) == pytest.approx(500)
 
 
 def test_a_cache_that_is_too_small_holds_nothing_of_a_step():
@@ -74,7 +74,7 @@ def test_gloo_keeps_the_thread_while_it_sends():
 
 def test_a_cycle_may_begin_anywhere():
     # half a cycle later: 500 (c is just ready), 1500, 2500 µs into a backward pass that begins after 1000
-    step = horovod.simulate_step(PROFILE, Config(), pair(), 2, first_cycle_us=500.0)
+    step = SimulatedHorovod().simulate_step(PROFILE, pair(), 2, first_cycle_us=500.0)
     assert sent(step) == [(550.0, 1450.0), (1550.0, 2050.0), (2550.0, 2950.0)]
 
 

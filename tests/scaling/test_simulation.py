@@ -16,7 +16,7 @@ def resnet() -> Profile:
 
 
 def setting(profile: Profile, engine: str, machine: object = SUMMIT, **options: object) -> StepSimulator:
-    return StepSimulator(profile, engine, configure_engine(engine, options), machine)  # type: ignore[arg-type]
+    return StepSimulator(profile, configure_engine(engine, options), machine)  # type: ignore[arg-type]
 
 
 def test_a_point_by_hand():
@@ -92,5 +92,5 @@ def test_counts_are_whole_nodes_from_1_to_the_end():
 
 
 def test_a_curve_has_a_point_for_each_number_of_ranks():
-    found = simulate(PROFILE, {"ddp": configure_engine("ddp", {})}, pair(), [1, 2, 4]).curves
+    found = simulate(PROFILE, [configure_engine("ddp", {})], pair(), [1, 2, 4]).curves
     assert [point.ranks for point in found["ddp"]] == [1, 2, 4]

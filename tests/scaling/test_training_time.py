@@ -10,7 +10,7 @@ from hand import pair
 
 from bigbatch.errors import Problem
 from bigbatch.scaling import training_time
-from bigbatch.scaling.ddp import Config
+from bigbatch.scaling.ddp import SimulatedDDP
 from bigbatch.scaling.profile import Layer, Profile
 from bigbatch.scaling.report import describe_plan
 from bigbatch.scaling.training_time import NoiseScale, TrainingTimeEstimator, parse_noise_scale, shortest
@@ -24,8 +24,7 @@ def profiles(rank_batch: int) -> Profile:
 def planner(**fields: Any) -> TrainingTimeEstimator:
     about: dict[str, Any] = {
         "profiles": profiles,
-        "engine": "ddp",
-        "config": Config(),
+        "engine": SimulatedDDP(),
         "machine": pair(),
         "global_batch": 96,
         "most_rank_batch": 96,

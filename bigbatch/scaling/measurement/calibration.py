@@ -22,13 +22,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from bigbatch.scaling import horovod
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
+from bigbatch.scaling.horovod import SimulatedHorovod
 from bigbatch.scaling.jitter import harmonic_number
 from bigbatch.scaling.machine import AllReduceTimes, Jitter, Machine, MeasuredLinks
 from bigbatch.scaling.measurement.calibration_task import CalibrationTask, RankCalibration
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.ranks import run_on_ranks
+from bigbatch.scaling.workload import EngineConfiguration, Workload
 
 RANKS = 2
 _SMALLEST_BYTES = 8
@@ -55,7 +55,7 @@ class CalibrationRound:
 
 
 def calibrate_round(
-    model: MeasuredModel, rank_batch: int, gradient_bytes: int, *, with_horovod: bool = False
+    model: Workload, rank_batch: int, gradient_bytes: int, *, with_horovod: bool = False
 ) -> CalibrationRound:
     """Start the two ranks once, and once more under Horovod where that is wanted."""
     plain = replace(model, engine_options={})  # options of the measured engines do not affect the calibration
@@ -110,7 +110,7 @@ def summarize_rounds(rounds: Sequence[CalibrationRound], name: str = "measured h
         copy_gb_s=_copy_gb_s(ranks),
     )
     if horovod_ranks:
-        pause_us = horovod.idle_cycle_us(horovod.Config(), machine, RANKS)
+        pause_us = SimulatedHorovod().idle_cycle_us(machine, RANKS)
         cost_us = pause_us * median(rank.cycles_fraction for rank in horovod_ranks)
         machine = machine.model_copy(update={"cycle_cost_us": cost_us})
     return Calibration(machine, alone, _median_profile(rank.alone_in_ddp for rank in ranks))

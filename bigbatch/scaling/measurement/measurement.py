@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement import calibration
 from bigbatch.scaling.measurement.calibration import Calibration, CalibrationRound
 from bigbatch.scaling.measurement.prediction import StepPrediction, predict_steps
@@ -19,6 +18,7 @@ from bigbatch.scaling.measurement.timings import (
     compute_efficiency,
     group_rounds,
 )
+from bigbatch.scaling.workload import EngineConfiguration
 
 _STEPS_WITHOUT_COMMUNICATION = 12
 

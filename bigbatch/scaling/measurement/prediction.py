@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from bigbatch.engines.ddp import default_bucket_mb
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
 from bigbatch.scaling.measurement.calibration import RANKS, Calibration
 from bigbatch.scaling.measurement.timings import ConfigurationTiming
 from bigbatch.scaling.simulation import ENGINES, StepSimulator, configure_engine
+from bigbatch.scaling.workload import EngineConfiguration, Workload
 
 TOLERANCE = 0.25
 
@@ -45,7 +45,7 @@ class StepPrediction:
 
 
 def predict_steps(
-    timings: Mapping[EngineConfiguration, ConfigurationTiming], model: MeasuredModel, calibration: Calibration
+    timings: Mapping[EngineConfiguration, ConfigurationTiming], model: Workload, calibration: Calibration
 ) -> list[StepPrediction]:
     rank_batch = calibration.profile.rank_batch
     return [
@@ -68,17 +68,15 @@ def _predict_step(timing: ConfigurationTiming, simulator: StepSimulator) -> Step
     )
 
 
-def build_simulator(
-    configuration: EngineConfiguration, model: MeasuredModel, calibration: Calibration
-) -> StepSimulator:
+def build_simulator(configuration: EngineConfiguration, model: Workload, calibration: Calibration) -> StepSimulator:
     engine, profile = configuration.engine, calibration.profile
     options = simulator_options(engine, dict(model.run(configuration).engine), profile.gradient_bytes)
-    config = configure_engine(engine, options)
+    simulated = configure_engine(engine, options)
     if engine == "horovod":
-        return StepSimulator(profile, engine, config, calibration.machine)
+        return StepSimulator(profile, simulated, calibration.machine)
     # the profile has DDP's copies into buckets in it
     machine = calibration.machine.model_copy(update={"copy_gb_s": None})
-    return StepSimulator(calibration.profile_in_ddp, engine, config, machine)
+    return StepSimulator(calibration.profile_in_ddp, simulated, machine)
 
 
 def expected_step_us(simulator: StepSimulator, without_communication_s: Sequence[float]) -> float:
@@ -86,7 +84,7 @@ def expected_step_us(simulator: StepSimulator, without_communication_s: Sequence
     # the other rank, the slower one of both, and Horovod's cycles are in these already
     machine = simulator.machine.model_copy(update={"cycle_cost_us": 0.0})
     factors = [1e6 * step_s / simulator.profile.compute_us for step_s in without_communication_s]
-    steps = ENGINES[simulator.engine].simulate_steps(simulator.profile, factors, simulator.config, machine, RANKS)
+    steps = simulator.engine.simulate_steps(simulator.profile, factors, machine, RANKS)
     return mean(step.step_us for step in steps)
 
 

@@ -4,36 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from bigbatch.artifacts import atomic
 from bigbatch.errors import Problem
 from bigbatch.scaling import hosts as other_hosts
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
-from bigbatch.scaling.options import choose_engines, parse_model, warn_if_ranks_share_cores
+from bigbatch.scaling.options import MeasurementOptions
+from bigbatch.scaling.workload import (
+    EngineConfiguration,
+    Workload,
+    choose_engines,
+    parse_real_workload,
+    warn_if_ranks_share_cores,
+)
 
 DEFAULT_ENGINES = ("local", "ddp", "horovod")
 DEFAULT_ENGINES_ON_HOSTS = ("local", "ddp")
 CYCLES_MS = (1.0, 2.5, 5.0, 10.0, 20.0)
 _FRACTIONS_OF_MODEL = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasurementOptions:
-    """The options of `bigbatch scale measure`."""
-
-    model: str
-    engines: Sequence[str] = ()  # none: all that are installed
-    ranks: str = "1,2"
-    rank_batch: int = 8
-    sample: str = "3,32,32"
-    classes: int = 10
-    rounds: int = 5
-    steps: int = 10
-    hosts: str = ""
-    sweep: bool = False
-    settings: Sequence[str] = ()
-    out: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +56,7 @@ class SettingSweep:
 class MeasurementRequest:
     """Everything that a measurement does."""
 
-    model: MeasuredModel
+    model: Workload
     counts: StepCounts
     rank_batch: int
     gradient_bytes: int
@@ -94,7 +81,7 @@ def build_request(options: MeasurementOptions) -> MeasurementRequest:
     if hosts and "horovod" in engines:
         raise Problem("--hosts starts torchrun, which Horovod does not use: leave horovod out of --engines")
     ranks = _parse_ranks(options.ranks)
-    model = parse_model(options.model, options.sample, options.classes, options.settings, engines)
+    model = parse_real_workload(options, engines)
     gradient_bytes = model.gradient_bytes()
     swept = build_sweeps(engines, max(ranks), options.rank_batch, gradient_bytes) if options.sweep else []
     request = MeasurementRequest(

@@ -14,13 +14,13 @@ from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
 
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
 from bigbatch.scaling.measurement.request import StepCounts
 from bigbatch.scaling.measurement.timing_task import RankTiming, TimingTask
 from bigbatch.scaling.phases import Bar, StepPhases, covered_time
 from bigbatch.scaling.ranks import run_on_ranks
 from bigbatch.scaling.simulation import ENGINES
 from bigbatch.scaling.tracing.horovod_timeline import HorovodTimeline, read_timeline
+from bigbatch.scaling.workload import EngineConfiguration, Workload
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def rotate(configurations: Sequence[EngineConfiguration], number: int) -> list[E
 
 
 def measure_round(
-    model: MeasuredModel,
+    model: Workload,
     configuration: EngineConfiguration,
     counts: StepCounts,
     hosts: Sequence[str] = (),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
 
-from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement.request import Comparison
 from bigbatch.scaling.measurement.rounds import MeasuredRound
 from bigbatch.scaling.phases import StepPhases
+from bigbatch.scaling.workload import EngineConfiguration
 
 MOST_WALL_OVER_CPU = 1.1  # of one process that never waits: above it, others had its core
 MOST_CORES_MISSING = 0.25

@@ -11,36 +11,27 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bigbatch.artifacts import atomic
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
-from bigbatch.scaling.options import choose_engines, parse_model, warn_if_ranks_share_cores
+from bigbatch.scaling.options import TraceOptions
 from bigbatch.scaling.ranks import run_on_ranks
 from bigbatch.scaling.tracing.chrome_trace import EngineRecording
 from bigbatch.scaling.tracing.horovod_timeline import read_timeline
 from bigbatch.scaling.tracing.profiler_trace import parse_profiler_trace
 from bigbatch.scaling.tracing.profiling_task import ProfilingTask
 from bigbatch.scaling.tracing.traced_step import TracedStep, fastest_step
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceOptions:
-    """The options of `bigbatch scale trace`."""
-
-    model: str
-    engines: Sequence[str] = ()  # none: ddp and, where it is installed, horovod
-    ranks: int = 2
-    rank_batch: int = 8
-    sample: str = "3,32,32"
-    classes: int = 10
-    steps: int = 3
-    settings: Sequence[str] = ()
-    out: Path
+from bigbatch.scaling.workload import (
+    EngineConfiguration,
+    Workload,
+    choose_engines,
+    parse_real_workload,
+    warn_if_ranks_share_cores,
+)
 
 
 @dataclass(frozen=True)
 class Trace:
     """The result of `bigbatch scale trace`."""
 
-    model: MeasuredModel
+    model: Workload
     rank_batch: int
     recordings: Sequence[EngineRecording]
     loads: Sequence[float] = field(default_factory=list)  # of one minute, before each engine
@@ -66,7 +57,7 @@ def trace(options: TraceOptions) -> Trace:
     """Check all options, then record steps of each engine, one engine after the other."""
     atomic.check_writable(options.out)
     engines = choose_engines(options.engines, ("ddp", *(["horovod"] if find_spec("horovod") else [])))
-    model = parse_model(options.model, options.sample, options.classes, options.settings, engines)
+    model = parse_real_workload(options, engines)
     model.gradient_bytes()  # refuses a model that cannot be built
     configurations = [
         EngineConfiguration(name, 1 if name == "local" else options.ranks, options.rank_batch) for name in engines
@@ -81,7 +72,7 @@ def trace(options: TraceOptions) -> Trace:
     return Trace(model, options.rank_batch, recordings, loads)
 
 
-def record_engine(model: MeasuredModel, configuration: EngineConfiguration, steps: int) -> EngineRecording:
+def record_engine(model: Workload, configuration: EngineConfiguration, steps: int) -> EngineRecording:
     """Profile steps on all ranks of a configuration. However it ends, no process and no file is left."""
     horovod = configuration.engine == "horovod"
     with tempfile.TemporaryDirectory(prefix="bigbatch-trace-") as name:

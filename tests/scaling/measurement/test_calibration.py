@@ -64,7 +64,7 @@ def test_a_cycle_costs_its_share_of_the_time_from_one_to_the_next():
     ).machine
     # questions take 900 µs beside computing, less than a cycle of 1 ms
     assert machine.cycle_cost_us == pytest.approx(200)
-    step = horovod.simulate_step(PROFILE, horovod.Config(cycle_ms=1.0, fusion_mb=0.0), machine, 2)
+    step = horovod.SimulatedHorovod(cycle_ms=1.0, fusion_mb=0.0).simulate_step(PROFILE, machine, 2)
     assert step.profile.forward_us == pytest.approx(PROFILE.forward_us / 0.8)
 
 

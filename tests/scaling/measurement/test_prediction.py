@@ -8,10 +8,10 @@ import hand_measurement
 import pytest
 from hand_measurement import equal_steps
 
-from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement import prediction
 from bigbatch.scaling.measurement.prediction import StepPrediction
 from bigbatch.scaling.measurement.timings import group_rounds
+from bigbatch.scaling.workload import EngineConfiguration
 
 
 @pytest.fixture

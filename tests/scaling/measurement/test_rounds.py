@@ -6,12 +6,12 @@ import namespaces
 import pytest
 
 from bigbatch.scaling import hosts
-from bigbatch.scaling.configuration import EngineConfiguration, MeasuredModel
 from bigbatch.scaling.measurement.request import StepCounts
 from bigbatch.scaling.measurement.rounds import MeasuredRound, measure_round, rotate
 from bigbatch.scaling.measurement.timings import group_rounds
+from bigbatch.scaling.workload import EngineConfiguration, Workload
 
-TINY = MeasuredModel("mlp", {"hidden": (16, 16)}, (1, 8, 8), 10)
+TINY = Workload("mlp", {"hidden": (16, 16)}, (1, 8, 8), 10)
 HOROVOD = EngineConfiguration("horovod", 2, 4)
 PAIR = EngineConfiguration("ddp", 2, 4)
 FEW = StepCounts(rounds=1, warmup_steps=2, timed_steps=4, recorded_steps=2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hand_measurement import ALONE, PAIR, equal_steps, message, phases, rank_timing
 
-from bigbatch.scaling.configuration import EngineConfiguration
 from bigbatch.scaling.measurement.request import Comparison
 from bigbatch.scaling.measurement.rounds import MeasuredRound
 from bigbatch.scaling.measurement.timings import compute_efficiency, group_rounds
+from bigbatch.scaling.workload import EngineConfiguration
 
 
 def test_a_step_ends_with_its_slowest_rank_and_a_round_is_its_median_step():

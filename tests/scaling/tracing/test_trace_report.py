@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hand_trace import recording
 
-from bigbatch.scaling.configuration import MeasuredModel
 from bigbatch.scaling.tracing import report
 from bigbatch.scaling.tracing.chrome_trace import EngineRecording
 from bigbatch.scaling.tracing.trace import Trace
 from bigbatch.scaling.tracing.traced_step import fastest_step
+from bigbatch.scaling.workload import Workload
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_horovods_panels_show_streams_and_tensors(by_hand):
 
 def test_a_new_trace_takes_the_place_of_an_earlier_one(by_hand, tmp_path):
     def names(*recordings):
-        traced = Trace(MeasuredModel("mlp", {}, (3, 8, 8), 10), 8, recordings, [0.1] * len(recordings))
+        traced = Trace(Workload("mlp", {}, (3, 8, 8), 10), 8, recordings, [0.1] * len(recordings))
         written = {path.name for path in report.write_report(traced, tmp_path / "out", "bigbatch scale trace mlp")}
         assert {path.name for path in (tmp_path / "out").iterdir()} == written | {"trace_mine.txt"}
         return written
