@@ -15,14 +15,12 @@ from bigbatch.artifacts import atomic
 from bigbatch.artifacts.metrics import dump_json
 from bigbatch.output.figures import COLOURS, Band, Chart
 from bigbatch.output.formatting import format_csv, terminal_table
+from bigbatch.output.page import Page
 from bigbatch.scaling.machine import NcclLinks, find_machine
 from bigbatch.scaling.phases import Bar, StepPhases
 from bigbatch.scaling.published import PublishedComparison, compare_published
 from bigbatch.scaling.simulation import TERMS, ScalingPoint, Simulation, StepSimulator
 from bigbatch.scaling.training_time import BATCH_RULES, TrainingPlan, TrainingTime, shortest
-
-if TYPE_CHECKING:
-    from bigbatch.output.page import Page
 
 MOST_MARKED_POINTS = 40
 
@@ -72,8 +70,6 @@ def print_simulation(found: Simulation) -> None:
 
 def write_simulation(found: Simulation, folder: Path, command: str, pictured_ranks: int) -> Path:
     """Write simulate.json, simulate.csv, the figures of Gahlot et al. 2020, Fig. 8, and a page; return the page."""
-    from bigbatch.output.page import Page
-
     scale = f"simulated: {found.profile.model}, batch {found.profile.rank_batch} per rank, machine {found.machine.name}"
     curve = draw_efficiency(found.curves, scale)
     steps = {

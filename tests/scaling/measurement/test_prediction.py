@@ -71,6 +71,6 @@ def test_horovods_cycles_are_in_those_steps_already(measurement):
     case = EngineConfiguration("horovod", 2, 8, (("cycle_ms", 20.0),))
     setting = prediction.build_simulator(case, measurement.request.model, calibrated)
     assert prediction.expected_step_us(setting, [4e-3] * 8) == pytest.approx(20_000)  # one cycle each
-    setting = replace(setting, config=setting.config.model_copy(update={"cycle_ms": 1.0}))
+    setting = replace(setting, engine=setting.engine.model_copy(update={"cycle_ms": 1.0}))
     free = replace(setting, machine=costly.model_copy(update={"cycle_cost_us": 0.0}))
     assert prediction.expected_step_us(setting, [4e-3] * 8) == prediction.expected_step_us(free, [4e-3] * 8)
