@@ -1,7 +1,7 @@
 """How a data-parallel step scales with the number of ranks: measured on those at hand, simulated for more.
 
     profile.py     what one rank computes in a step: layers with their times and gradients
-    workload.py    the profile of the model that a user names; shapes.py finds the layers of a model part,
+    workload.py    the model that a user names and its engines; shapes.py finds the layers of a model part,
                    networks.py has published networks, layer_timing.py measures times on this machine
     machine.py     nodes, links, devices, jitter: descriptions in machines/, or read from a file
     allreduce.py   the time of one all-reduce (NCCL's ring and tree, or measured times)
@@ -13,7 +13,7 @@
     training_time.py     the number of ranks with the shortest training
     report.py      what is printed and written
     measurement/, tracing/   real steps of real engines: timed, and recorded by profilers
-    configuration.py, options.py   the model and engine whose steps run; stepper.py and recording.py take them
+    options.py     the options of the commands; stepper.py and recording.py take real steps
     worker.py      the program of each rank; ranks.py and hosts.py start it
 
 Times are microseconds, sizes bytes. The simulator is plain Python; only shapes.py and real steps need torch.
