@@ -14,140 +14,156 @@ from pathlib import Path
 import pytest
 from small import small_run
 
-from bigbatch import demo, schedules
+from bigbatch import schedules
 from bigbatch.artifacts.folder import Folder
-from bigbatch.demo.measured import Measured, gap, shares_by_seed, verdict, won_back
-from bigbatch.demo.stations import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, stations
-from bigbatch.demo.tuning import INITS, LRS, TRUST_COEFFICIENTS, WARMUP_EPOCHS, candidates, chosen
+from bigbatch.commands import demo as demo_command
+from bigbatch.demo import DemoOptions, list_choices, run, run_demo, story
+from bigbatch.demo.page import build_page
+from bigbatch.demo.story import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED
+from bigbatch.demo.tuning import choose_value
+from bigbatch.errors import Problem, Stopped
+from bigbatch.output.page import Page
 from bigbatch.recipes import legw_digits
+from bigbatch.sweeps import RunResult, Sweep, SweepConfig, group_by_setting
 
-TESTS = Path(__file__).parent
-BY_NAME = {station.name: station for station in stations()}
+POINTS = SweepConfig.build(legw_digits.run(), variants=story.build_variants()).points()
+RUNS = {point.variant: point.run for point in POINTS}
+LRS = {point.variant: story.VariantResult(point.run, None, ()).peak_lr for point in POINTS}
 
 
-def measured(**accuracies):
-    """By hand; None is a training that diverged."""
-    names = {"baseline": BASELINE, "unscaled": UNSCALED, "linear": LINEAR, "legw": LEGW, "lars": LEGW_LARS}
-    return {
-        names[name]: Measured(
-            BY_NAME[names[name]],
-            range(len(values)),
-            [{"test_accuracy": v, "diverged_at_step": 3 if v is None else None, "steps": 60} for v in values],
+def results_by_hand(variant, accuracies, **settings):
+    """One result per seed; None is a training that diverged."""
+    return [
+        RunResult(
+            variant=variant,
+            settings=settings,
+            seed=seed,
+            global_batch=512,
+            lr=0.05,
+            status="diverged" if accuracy is None else "done",
+            metric="test_accuracy",
+            value=accuracy,
+            folder=Path(),
+            hash_without_batch="",
+            summary={"steps": 60},
         )
-        for name, values in accuracies.items()
-    }
+        for seed, accuracy in enumerate(accuracies)
+    ]
+
+
+def compare_by_hand(**accuracies):
+    names = {"baseline": BASELINE, "unscaled": UNSCALED, "linear": LINEAR, "legw": LEGW, "lars": LEGW_LARS}
+    results = [result for name, values in accuracies.items() for result in results_by_hand(names[name], values)]
+    return story.compare_variants(POINTS, results)
 
 
 def test_every_lr_follows_from_the_baseline():
-    assert [(station.global_batch, station.run.epochs) for station in BY_NAME.values()] == [(16, 30)] + 4 * [(512, 30)]
-    peaks = {name: station.peak_lr for name, station in BY_NAME.items()}
-    assert peaks[BASELINE] == peaks[UNSCALED] == pytest.approx(0.05)
-    assert peaks[LINEAR] == pytest.approx(32 * 0.05)
-    assert peaks[LEGW] == pytest.approx(sqrt(32) * 0.05)
+    assert [(point.global_batch, point.run.epochs) for point in POINTS] == [(16, 30)] + 4 * [(512, 30)]
+    assert LRS[BASELINE] == LRS[UNSCALED] == pytest.approx(0.05)
+    assert LRS[LINEAR] == pytest.approx(32 * 0.05)
+    assert LRS[LEGW] == pytest.approx(sqrt(32) * 0.05)
 
 
 def test_the_unscaled_training_differs_in_the_batch_alone():
-    small, large = (schedules.plan(BY_NAME[name].run, 30, 500) for name in (BASELINE, UNSCALED))
+    small, large = (schedules.plan(RUNS[name], 30, 500) for name in (BASELINE, UNSCALED))
     assert [point.lr for point in small] == pytest.approx([point.lr for point in large])
-    fields = [BY_NAME[name].run.model_dump(exclude={"global_batch", "schedule"}) for name in (BASELINE, UNSCALED)]
+    fields = [RUNS[name].model_dump(exclude={"global_batch", "schedule"}) for name in (BASELINE, UNSCALED)]
     assert fields[0] == fields[1]
 
 
-def test_candidates_are_judged_at_the_small_batch_on_samples_held_out_of_the_training_set():
-    tried = list(candidates())
-    assert [candidate.value for candidate in tried] == [*INITS, *LRS, *WARMUP_EPOCHS, *TRUST_COEFFICIENTS]
-    for candidate in tried:
-        assert candidate.run.dataset.name == "held_out"
-        assert candidate.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
-    assert legw_digits.INIT in INITS
-    assert legw_digits.LR in LRS
-    assert legw_digits.WARMUP_EPOCHS in WARMUP_EPOCHS
-    assert legw_digits.TRUST_COEFFICIENT in TRUST_COEFFICIENTS
+def test_lars_trains_as_its_recipe_at_the_large_batch():
+    assert RUNS[LEGW_LARS] == legw_digits.lars().with_settings(["global_batch=512"])
+    assert RUNS[LEGW] == legw_digits.run().with_settings(["global_batch=512"])
 
 
-def test_the_highest_mean_is_chosen_and_of_equal_ones_the_larger_value():
-    tried = list(candidates())
-    means = [0.7, 0.6, 0.8, 0.9, 0.9, 0.7, 0.6, 0.5, 0.0, 0.1, 0.0]
-    judged = [(candidate, [mean - 0.1, mean + 0.1]) for candidate, mean in zip(tried, means, strict=True)]
-    assert chosen(judged) == {
-        "initial weights": INITS[0],
-        "learning rate": LRS[2],
-        "warm-up epochs": WARMUP_EPOCHS[0],
-        "trust coefficient of LARS": TRUST_COEFFICIENTS[1],
-    }
+def test_choices_are_made_at_the_small_batch_on_samples_held_out_of_the_training_set():
+    choices = list_choices()
+    for choice in choices:
+        assert choice.run.dataset.name == "held_out"
+        assert choice.run.global_batch.global_batch == legw_digits.BASELINE_BATCH
+        points = SweepConfig.build(choice.run, grids={choice.field: choice.values}).points()
+        assert choice.run.hash in [point.hash for point in points]  # the recipe's own value is one of them
+    recipe = (legw_digits.INIT, legw_digits.LR, legw_digits.WARMUP_EPOCHS, legw_digits.TRUST_COEFFICIENT)
+    for choice, value in zip(choices, recipe, strict=True):
+        assert value in choice.values
 
 
-def test_what_is_won_back_is_a_share_of_what_was_lost():
-    found = measured(baseline=[0.9, 1.0], unscaled=[0.4, 0.6], legw=[0.90, 0.92], lars=[0.95, 0.95], linear=[0.1, 0.1])
+@pytest.mark.parametrize(
+    ("accuracies", "chosen"),
+    [
+        ({0.1: [0.7, 0.9], 0.2: [0.8, 1.0], 0.3: [0.6, 0.8]}, 0.2),
+        ({0.3: [0.8, 1.0], 0.1: [0.8, 1.0], 0.2: [0.7, 0.9]}, 0.3),  # of equal means the larger value
+        ({0.1: [0.5, 0.7], 0.2: [1.0, None]}, 0.1),  # a diverged run counts as 0
+        ({0.1: [None, None], 0.2: [None, None]}, 0.2),
+        ({"tensorflow": [0.7, 0.7], "torch": [0.6, 0.6]}, "tensorflow"),
+    ],
+)
+def test_the_highest_mean_is_chosen_and_of_equal_ones_the_larger_value(accuracies, chosen):
+    results = [result for value, found in accuracies.items() for result in results_by_hand("", found, field=value)]
+    assert choose_value(group_by_setting(results)) == chosen
+
+
+def test_what_is_won_back_is_a_fraction_of_what_was_lost():
+    comparison = compare_by_hand(
+        baseline=[0.9, 1.0], unscaled=[0.4, 0.6], legw=[0.90, 0.92], lars=[0.95, 0.95], linear=[0.1, 0.1]
+    )
     # .95 falls to .50: .45 lost; .91 is .41 above .50
-    assert won_back(found) == pytest.approx(0.41 / 0.45)
+    assert story.fraction_won_back(comparison, LEGW) == pytest.approx(0.41 / 0.45)
     # seed 0: .5 of .5 lost won back; seed 1: .32 of .4
-    assert shares_by_seed(found) == pytest.approx([1.0, 0.8])
-    assert verdict(found, LEGW) == "LEGW wins back 91 % of the accuracy that was lost (by seed: 100, 80 %)."
-    assert "wins back 100 %" in verdict(found, LEGW_LARS)
-    assert "wins nothing back: it loses 89 % more" in verdict(found, LINEAR)
+    assert story.fractions_by_seed(comparison, LEGW) == pytest.approx([1.0, 0.8])
+    gain = story.describe_gain(comparison, LEGW)
+    assert gain == "LEGW wins back 91 % of the accuracy that was lost (by seed: 100, 80 %)."
+    assert "wins back 100 %" in story.describe_gain(comparison, LEGW_LARS)
+    assert "wins nothing back: it loses 89 % more" in story.describe_gain(comparison, LINEAR)
 
 
 def test_a_diverged_training_is_counted_beside_the_mean():
-    found = measured(baseline=[0.9, 0.9], unscaled=[0.5, None], legw=[None, None])
-    assert found[UNSCALED].described() == "50.0 % (n=1, 1 diverged)"
-    assert found[LEGW].described() == "none (n=0, 2 diverged)"
-    assert won_back(found) is None
-    assert "nothing to win back" in verdict(found, LEGW)
-    assert "90.0 % ± 0.0 (n=2) becomes 50.0 % (n=1, 1 diverged)" in gap(found)
+    comparison = compare_by_hand(baseline=[0.9, 0.9], unscaled=[0.5, None], legw=[None, None])
+    assert comparison[UNSCALED].describe() == "50.0 % (n=1, 1 diverged)"
+    assert comparison[LEGW].describe() == "- (n=0, 2 diverged)"
+    assert story.fraction_won_back(comparison, LEGW) is None
+    assert "nothing to win back" in story.describe_gain(comparison, LEGW)
+    assert "90.0 % ± 0.0 (n=2) becomes 50.0 % (n=1, 1 diverged)" in story.describe_gap(comparison)
 
 
-def test_workers_leave_when_their_owner_is_killed():
-    code = (
-        "import os, sys\nfrom bigbatch.demo.workers import workers\n"
-        "if __name__ == '__main__':\n    with workers(1) as pool:\n"
-        "        print(pool.do(os.getpid).result(), flush=True)\n        sys.stdin.read()\n"
-    )
-    owner = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert int(owner.stdout.readline()) != owner.pid
-    owner.kill()
-    assert owner.stdout.read() == ""  # comes to an end only when the worker, which shares it, is gone
-    owner.wait()
-    owner.stdin.close()
-    owner.stdout.close()
+def test_a_failed_run_ends_the_demo_with_its_sentence(tmp_path):
+    optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.1, "told": str(tmp_path / "nowhere" / "told")}
+    sweep = Sweep.create(small_run(optimizer=optimizer), tmp_path / "sweep", variants={"baseline": {}})
+    with pytest.raises(Problem, match=r"baseline, seed 0: .*No such file or directory"):
+        run.run_sweep(sweep, quiet=True)
 
 
 TRAINS_FOR_EVER = """
-import sys
-from bigbatch import demo
+import os, sys
 from bigbatch.cli import main
-from bigbatch.demo.workers import workers
+from bigbatch.demo import run
+from bigbatch.recipes import legw_digits
 from bigbatch.run import Run
 
-def show(runs_dir, out, quiet):
-    first = Run.from_json(sys.argv[1])
-    with workers(1) as pool:
-        for future in pool.train([first, first.with_settings(["seed=1"])], runs_dir):
-            future.result()
-
-if __name__ == "__main__":
-    demo.show = show
-    main(["demo"])
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])  # one run at a time
+run.build_variants = lambda: {"baseline": {}}
+legw_digits.run = lambda: Run.from_json(sys.argv[1])
+main(["demo"])
 """
 
 
 @pytest.mark.parametrize(
-    ("stop", "code", "said"),
+    "stop",
     [
-        (lambda pid: os.killpg(pid, signal.SIGINT), 130, "bigbatch: interrupted"),  # as a terminal does on Ctrl-C
-        (lambda pid: os.kill(pid, signal.SIGTERM), 143, "what is trained so far is kept"),
+        lambda pid: os.killpg(pid, signal.SIGINT),  # as a terminal does on Ctrl-C
+        lambda pid: os.kill(pid, signal.SIGTERM),
     ],
     ids=["ctrl-c", "sigterm"],
 )
-def test_a_stopped_demo_leaves_no_process_and_keeps_what_is_trained(tmp_path, monkeypatch, stop, code, said):
-    """One training is under way, the next one already with its process; neither would ever end."""
+def test_a_stopped_demo_leaves_no_process_and_keeps_what_is_trained(tmp_path, stop):
+    """The first run of three is being trained, and would never end."""
     script, told = tmp_path / "script.py", tmp_path / "told"
     script.write_text(TRAINS_FOR_EVER)
     os.mkfifo(told)
     optimizer = {"name": "sweep_parts:ToldSGD", "lr": 0.1, "told": str(told)}
-    run = small_run(optimizer=optimizer, epochs=1_000_000)
+    endless = small_run(optimizer=optimizer, epochs=1_000_000)
     owner = subprocess.Popen(
-        [sys.executable, script, run.to_json()],
+        [sys.executable, script, endless.to_json()],
         cwd=tmp_path,
         start_new_session=True,
         stdout=subprocess.PIPE,
@@ -157,32 +173,53 @@ def test_a_stopped_demo_leaves_no_process_and_keeps_what_is_trained(tmp_path, mo
     assert told.read_text()  # it trains
     stop(owner.pid)
     text, _ = owner.communicate()  # to the end, which comes only when all processes that share it are gone
-    assert owner.returncode == code
-    assert said in text
+    assert owner.returncode == 75
+    assert "the same command resumes the demo" in text
     assert "Traceback" not in text
-    first, second = (Folder(tmp_path / "runs" / seeded.folder_name) for seeded in (run, run.with_settings(["seed=1"])))
-    assert first.status == "stopped"
-    assert any(first.checkpoints.glob("step-*"))
-    assert second.status is None
+    first, second, third = Sweep.open(tmp_path / "runs" / "demo").run_results()
+    assert (first.status, second.status, third.status) == ("stopped", "missing", "missing")
+    assert any(Folder(first.folder).checkpoints.glob("step-*"))
 
 
-def test_the_whole_demo_in_short(tmp_path, capsys):
-    found = demo.show(tmp_path / "runs", tmp_path / "demo.html", True, seeds=(0,), epochs=7, advice_seconds=1.0)
+def test_the_whole_demo_in_short(tmp_path, capsys, monkeypatch):
+    options = DemoOptions(tmp_path / "runs", seeds=1, epochs=7, advice_seconds=1.0)
+    report = run_demo(options)
+    demo_command.print_report(report)
     text = capsys.readouterr().out
-    page = (tmp_path / "demo.html").read_text()
-    assert text.rstrip().endswith((tmp_path / "demo.html").as_uri())
-    assert len(list((tmp_path / "runs").iterdir())) == 5
-    for name, station in found.items():
-        run = station.station.with_seed(0)
-        accuracy = Folder(tmp_path / "runs" / run.folder_name).summary()["test_accuracy"]
+    page = build_page(report).html()
+    runs = list((tmp_path / "runs" / "demo" / "runs").iterdir())
+    assert len(runs) == 5
+    for name, variant in report.comparison.items():
+        accuracy = Folder(variant.runs[0].folder).summary()["test_accuracy"]
         assert re.search(rf"{re.escape(name)}\W.*{100 * accuracy:.1f} % \(n=1\)", text), name
         assert f"{100 * accuracy:.1f} % (n=1)" in page
     assert "advise: use a global batch of" in text
-    assert 50 < int(re.search(r"finds no place for (\d+) of 1,437 digits", text).group(1)) <= 72  # 5 %, or a tie less
+    assert 50 < int(re.search(r"filter drops (\d+) of 1,437 digits", text).group(1)) <= 72  # 5 %, or a tie less
     assert page.count("<svg") == 3
     assert page.count("data:image/png") == 20
     data = re.search(r'download="test-accuracy.csv" href="data:text/csv;base64,([^"]+)"', page).group(1)
     last = {row["series"]: row for row in csv.DictReader(io.StringIO(b64decode(data).decode()))}
-    assert {name: float(last[name]["Test accuracy (%)"]) for name in found} == {
-        name: pytest.approx(100 * station.mean) for name, station in found.items()
+    assert {name: float(last[name]["Test accuracy (%)"]) for name in report.comparison} == {
+        name: pytest.approx(100 * variant.group.mean) for name, variant in report.comparison.items()
     }
+    written = [(path / "summary.json").stat().st_mtime_ns for path in runs]
+    monkeypatch.setattr(run, "advise_run", _interrupt)
+    with pytest.raises(Stopped, match="the same command resumes the demo"):
+        run_demo(options)
+    assert [(path / "summary.json").stat().st_mtime_ns for path in runs] == written  # not trained again
+
+
+def _interrupt(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_the_command_ends_in_the_address_of_its_page(tmp_path, capsys, monkeypatch):
+    class Report:
+        seconds = 29.6
+
+    monkeypatch.setattr("bigbatch.demo.run_demo", lambda options: Report)
+    monkeypatch.setattr(demo_command, "print_report", lambda report: None)
+    monkeypatch.setattr("bigbatch.demo.page.build_page", lambda report: Page("demo"))
+    assert demo_command.command(runs_dir=tmp_path, out=tmp_path / "demo.html", quiet=True) == 0
+    assert capsys.readouterr().out == f"30 s. {(tmp_path / 'demo.html').as_uri()}\n"
+    assert "<title>demo</title>" in (tmp_path / "demo.html").read_text()

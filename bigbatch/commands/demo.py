@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from bigbatch.commands._options import Quiet, RunsDir
 from bigbatch.errors import DONE
+
+if TYPE_CHECKING:
+    from bigbatch.demo import DemoOptions, DemoReport
 
 
 def command(
@@ -22,12 +25,64 @@ def command(
 ) -> int:
     """Show on the embedded digits what a 32 times larger batch costs and what wins it back, in a minute.
 
-    A table and a page, whose address is printed at the end. Nothing is downloaded.
+    Prints a table and the address of a page. Nothing is downloaded; the runs are the sweep RUNS-DIR/demo.
     """
-    from bigbatch import demo
+    from bigbatch.demo import DemoOptions, run_demo
+    from bigbatch.demo.page import build_page
 
+    options = DemoOptions(runs_dir, quiet)
     if tune:
-        demo.tune(runs_dir, quiet)
-    else:
-        demo.show(runs_dir, out, quiet)
+        _print_tuning(options)
+        return DONE
+    report = run_demo(options)
+    print_report(report)
+    page = build_page(report).write(out)
+    print(f"{report.seconds:.0f} s. {page.resolve().as_uri()}")
     return DONE
+
+
+def print_report(report: DemoReport) -> None:
+    """Print the table and the conclusions."""
+    from rich.console import Console
+
+    from bigbatch.advice.report import format_verdict
+    from bigbatch.demo.story import list_conclusions
+    from bigbatch.output.formatting import terminal_table
+
+    rows = [
+        [
+            name,
+            f"{variant.group.global_batch:,}",
+            f"{variant.peak_lr:.3g}",
+            variant.describe(),
+            f"{variant.steps:,}",
+        ]
+        for name, variant in report.comparison.items()
+    ]
+    columns = ["", "global batch", "peak lr", "test accuracy", "steps"]
+    Console().print(terminal_table(columns, rows, left=[""], title="8 x 8 digits, an LSTM of 64 units"))
+    advice = report.advice
+    print(*list_conclusions(report.comparison), sep="\n")
+    print(f"advise: {format_verdict(advice)} (grade {advice.grade}: {'; '.join(advice.reasons)})")
+    print(f"filter: {report.dropped.describe()}")
+
+
+def _print_tuning(options: DemoOptions) -> None:
+    from rich.console import Console
+
+    from bigbatch.demo import tune
+    from bigbatch.demo.tuning import choose_value
+    from bigbatch.output.formatting import format_value, terminal_table
+    from bigbatch.recipes.legw_digits import BASELINE_BATCH
+
+    tuned = tune(options)
+    rows = [
+        [choice.name, format_value(value), group.describe("test_accuracy")]
+        for choice, groups in tuned
+        for group in groups
+        for value in group.settings.values()
+    ]
+    columns = ["choice", "value", "held-out accuracy"]
+    Console().print(terminal_table(columns, rows, left=["choice"], title=f"batch {BASELINE_BATCH}"))
+    chosen = (f"{choice.name} {format_value(choose_value(groups))}" for choice, groups in tuned)
+    print(f"chosen: {', '.join(chosen)}")

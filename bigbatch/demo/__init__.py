@@ -1,8 +1,8 @@
-"""The first thing a person sees: what 32 times the batch costs on a small problem, and what wins it back."""
+"""A demonstration of sweeps, advice and filters: what 32 times the batch costs on digits, and what wins it back."""
 
 from __future__ import annotations
 
-from bigbatch.demo.tour import show
-from bigbatch.demo.tuning import tune
+from bigbatch.demo.run import DemoOptions, DemoReport, run_demo
+from bigbatch.demo.tuning import list_choices, tune
 
-__all__ = ["show", "tune"]
+__all__ = ["DemoOptions", "DemoReport", "list_choices", "run_demo", "tune"]

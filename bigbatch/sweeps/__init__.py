@@ -6,7 +6,7 @@ print(results.curves[0].note)
 
 from __future__ import annotations
 
-from bigbatch.sweeps.analysis import BatchCurve, PreferredBatch, SeedGroup, SweepResults, analyze
+from bigbatch.sweeps.analysis import BatchCurve, PreferredBatch, SeedGroup, SweepResults, analyze, group_by_setting
 from bigbatch.sweeps.config import SearchConfig, SearchRange, SweepConfig, SweepPoint, parse_ranges
 from bigbatch.sweeps.folder import Sweep, sweep
 from bigbatch.sweeps.intervals import confidence_interval, format_mean, format_metric
@@ -29,6 +29,7 @@ __all__ = [
     "confidence_interval",
     "format_mean",
     "format_metric",
+    "group_by_setting",
     "parse_ranges",
     "sweep",
 ]

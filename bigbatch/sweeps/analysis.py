@@ -43,10 +43,10 @@ class SeedGroup(_FrozenModel):
     failed: int
     unfinished: int
 
-    def describe(self, metric: str) -> str:
+    def describe(self, metric: str, digits: int = 2) -> str:
         """`98.65 % ± 0.12 (n=3)`."""
         diverged = f", {self.diverged} diverged" if self.diverged else ""
-        return f"{format_mean(self.values, metric)} (n={self.n}{diverged})"
+        return f"{format_mean(self.values, metric, digits)} (n={self.n}{diverged})"
 
 
 class BatchCurve(_FrozenModel):

@@ -74,7 +74,7 @@ class Sweep:
         if self.is_sweep(self.folder):
             self._refuse_to_shrink(Sweep.open(self.folder))
         elif self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "runs").is_dir():
-            raise Problem(f"{self.folder} holds something other than a sweep: choose another --out")
+            raise Problem(f"{self.folder} holds something other than a sweep: choose another folder")
         atomic.write_text(self.folder / CONFIG_FILE, self.config.model_dump_json(indent=2) + "\n")
 
     def _refuse_to_shrink(self, before: Sweep) -> None:
@@ -85,10 +85,10 @@ class Sweep:
             example = dropped[0] if dropped else before.points[0]
             raise Problem(
                 f"{self.folder} is a sweep with {len(dropped) or 'other'} runs that are missing now "
-                f"({example.label}, seed {example.seed}): include them, or choose another --out"
+                f"({example.label}, seed {example.seed}): include them, or choose another folder"
             )
         if old and new and old.ranges != new.ranges:
-            raise Problem(f"{self.folder} is a search over other ranges: choose another --out")
+            raise Problem(f"{self.folder} is a search over other ranges: choose another folder")
 
     @cached_property
     def points(self) -> list[SweepPoint]:

@@ -8,16 +8,18 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 from report_folders import make, step_row
 from small import small_run
 
-from bigbatch.artifacts.folder import Folder
-from bigbatch.demo.advised import Advised
-from bigbatch.demo.filtered import Dropped
-from bigbatch.demo.measured import Measured
-from bigbatch.demo.stations import stations
-from bigbatch.demo.web_page import write
+from bigbatch.advice import advise
+from bigbatch.demo import DemoReport
+from bigbatch.demo.filtering import DroppedDigits
+from bigbatch.demo.page import build_page
+from bigbatch.demo.story import build_variants, compare_variants
+from bigbatch.filters.pipeline.results import ClassCounts, SampleCounts
+from bigbatch.recipes import legw_digits
 from bigbatch.report import compare, report
 from bigbatch.sweeps import Sweep
 
@@ -80,18 +82,18 @@ def test_two_runs_side_by_side(page, sweep, tmp_path):
 
 
 def test_the_demos_page(page, tmp_path):
-    seeds = (0, 1)
-    found = {}
-    for place, station in enumerate(stations()):
-        for seed in seeds:
-            run = station.with_seed(seed)
-            make(tmp_path / "runs" / run.folder_name, run, [0.5, 0.9 - 0.1 * place + 0.01 * seed])
-        folders = [Folder(tmp_path / "runs" / station.with_seed(seed).folder_name) for seed in seeds]
-        found[station.name] = Measured(station, seeds, [folder.summary() for folder in folders])
+    variants = build_variants()
+    sweep = Sweep.create(legw_digits.run(), tmp_path / "demo", variants=variants, seeds=2)
+    for point in sweep.points:
+        accuracy = 0.9 - 0.1 * list(variants).index(point.variant) + 0.01 * point.seed
+        make(sweep.folder / "runs" / point.folder_name, point.run, [0.5, accuracy])
     png = io.BytesIO()
     Image.new("L", (8, 8)).save(png, "PNG")
-    dropped = Dropped(100, {"0": 2, "1": 3}, [(png.getvalue(), "1, taken for 7")], 1, "tsne")
-    advice = Advised(64, ["use a global batch of 64", "noise scale: 50"])
-    path = write(tmp_path / "demo.html", found, advice, dropped, tmp_path / "runs", 60.0)
+    counts = SampleCounts(95, 5, {"0": ClassCounts(48, 2), "1": ClassCounts(47, 3)})
+    dropped = DroppedDigits(counts, 1, [(png.getvalue(), "1, predicted as 7")], "tsne")
+    samples = torch.randn(256, 4), torch.randint(0, 2, (256,))
+    advice = advise(torch.nn.Linear(4, 2), torch.nn.functional.cross_entropy, samples, lr=0.1, seconds=1.0)
+    comparison = compare_variants(sweep.points, sweep.run_results())
+    path = build_page(DemoReport(comparison, advice, dropped, sweep.folder, 60.0)).write(tmp_path / "demo.html")
     open_and_check(page, path, count=3)
     assert page.evaluate("[...document.images].every(image => image.naturalWidth === 8 && image.width === 64)")
