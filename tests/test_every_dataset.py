@@ -107,7 +107,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def samples_of(dataset: Dataset) -> Samples:
-    return dataset.train.arranged(4) if dataset.task == "language" else dataset.train  # type: ignore[attr-defined]
+    return dataset.train.as_streams(4) if dataset.task == "language" else dataset.train  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Datasets: what a model learns from, in memory or decoded when asked for.
+"""Datasets: what a model learns from, in memory or decoded on demand.
 
 A part offers `load(config, data_dir) -> Dataset`.
 """
@@ -22,21 +22,21 @@ class Samples(Protocol):
     """A set of samples with stable numbers 0..len-1."""
 
     lazy: bool  # fetching is slow (files, decoding): worth worker processes
-    sequential: bool  # samples follow each other in time: never shuffled, model state is carried along
+    sequential: bool  # samples follow each other in time: never shuffled, the hidden state is kept between batches
 
     def __len__(self) -> int: ...
 
     @property
     def labels(self) -> Tensor:
-        """int64, one a sample (classification only)."""
+        """int64, one per sample (classification only)."""
 
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
-        """Inputs and targets; augmented as a pure function of (seed, epoch, sample), or plain where epoch is None."""
+        """Return inputs and targets, augmented as a pure function of (seed, epoch, sample) if an epoch is given."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A training and a test set, and what a model has to know to be built for them."""
+    """A training set, a test set, and what a model needs to know of them to be built."""
 
     train: Samples
     test: Samples
@@ -44,10 +44,11 @@ class Dataset:
     sample_shape: tuple[int, ...]  # what the model sees: (channels, height, width), or (steps,) for text
     hash: str  # SHA-256 of the training data: two datasets with one hash have the same samples in the same order
     task: Literal["classify", "language"] = "classify"
+    workers: int | None = None  # processes that fetch lazy samples; None: one per core
 
 
 def load(config: parts.Config, data_dir: Path | None = None) -> Dataset:
-    """The dataset a config names. A class from outside gets only its own options."""
+    """Load the dataset that a config names. A class from outside gets only its own options."""
     part = parts.find("datasets", config.name)
     loader: Callable[..., Dataset] = part.load
     return loader(config) if isinstance(part, parts.Outside) else loader(config, data_dir)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets.reading.download import FileSet, Remote, check_size, locate_or_download, read_decompressed
 from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.errors import Problem
 
@@ -48,14 +48,14 @@ class Config(parts.Config):
     crop: int | None = Field(None, ge=1, le=32)  # None: 32 out of 40 x 40, padded; 28: as in Gahlot et al. 2020
     mean: tuple[float, float, float] = (0.4914, 0.4822, 0.4465)
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.2470, 0.2435, 0.2616)
-    records_per_file: int = Field(10_000, ge=1)  # for files that were cut on purpose; the published ones have 10,000
+    records_per_file: int = Field(10_000, ge=1)  # the published files have 10,000; fewer in files shortened on purpose
 
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
-    """The five training files in their order, and the test file; the binary or the Python version."""
+    """Load the five training files in order, and the test file; the binary or the Python version."""
     *train_paths, test_path = locate_or_download(FILES, data_dir)
-    images, labels = _read(train_paths, config.records_per_file)
-    test_images, test_labels = _read([test_path], config.records_per_file)
+    images, labels = _read_batches(train_paths, config.records_per_file)
+    test_images, test_labels = _read_batches([test_path], config.records_per_file)
     side = config.crop or 32
     augment = Augment(
         mean=config.mean,
@@ -74,13 +74,13 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     )
 
 
-def _read(paths: list[Path], records: int) -> tuple[Tensor, Tensor]:
+def _read_batches(paths: list[Path], records: int) -> tuple[Tensor, Tensor]:
     """uint8 images [files * records, 3, 32, 32] and int64 labels."""
     images = np.empty((len(paths), records, *IMAGE_SHAPE), np.uint8)
     labels = np.empty((len(paths), records), np.int64)
     for number, path in enumerate(paths):
         is_binary = path.parent.name.endswith("-bin")
-        labels[number], pixels = (_from_binary if is_binary else _from_pickle)(path, read(path), records)
+        labels[number], pixels = (_from_binary if is_binary else _from_pickle)(path, read_decompressed(path), records)
         images[number] = pixels.reshape(images.shape[1:])
         if labels[number].max() >= len(CLASSES) or labels[number].min() < 0:
             raise Problem(f"{path} has a label outside 0 to {len(CLASSES) - 1}: delete it to have it downloaded again")
@@ -88,8 +88,8 @@ def _read(paths: list[Path], records: int) -> tuple[Tensor, Tensor]:
 
 
 def _from_binary(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
-    """A label byte and 3,072 pixel bytes a record, without a header."""
-    refuse_size(path, expected=records * RECORD_BYTES, found=len(content))
+    """Each record has a label byte and 3,072 pixel bytes; there is no header."""
+    check_size(path, expected=records * RECORD_BYTES, found=len(content))
     rows = np.frombuffer(content, np.uint8).reshape(records, RECORD_BYTES)
     return rows[:, 0], rows[:, 1:]
 
@@ -99,17 +99,17 @@ def _from_pickle(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = batch[b"data"], np.asarray(batch[b"labels"])
-        whole = pixels.dtype == np.uint8 and pixels.shape == (records, IMAGE_BYTES) and labels.shape == (records,)
+        complete = pixels.dtype == np.uint8 and pixels.shape == (records, IMAGE_BYTES) and labels.shape == (records,)
     except Problem:
         raise
-    except Exception as error:  # a damaged pickle fails in any way it likes
+    except Exception as error:  # a damaged pickle may raise anything
         raise Problem(
-            f"{path} ({len(content):,} bytes) is not a whole CIFAR-10 batch ({error}): "
+            f"{path} ({len(content):,} bytes) is not a complete CIFAR-10 batch ({error}): "
             "delete it to have it downloaded again"
         ) from error
-    if not whole or labels.dtype.kind != "i":
+    if not complete or labels.dtype.kind != "i":
         raise Problem(
-            f"{path} is not whole: expected {records:,} records of {IMAGE_BYTES:,} bytes, found images "
+            f"{path} is not complete: expected {records:,} records of {IMAGE_BYTES:,} bytes, found images "
             f"{pixels.shape} and labels {labels.shape}; delete it to have it downloaded again"
         )
     return labels, pixels
@@ -135,5 +135,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._ALLOWED:
-            raise Problem(f"a CIFAR-10 pickle asks for {module}.{name}, which none does: download it again")
+            raise Problem(
+                f"a CIFAR-10 pickle needs {module}.{name}, which the published ones do not: download it again"
+            )
         return self._ALLOWED[module, name]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +23,8 @@ from bigbatch.errors import Problem
 _SPLIT = 206
 
 
-def _dataset(value: Any) -> parts.Config:
-    return parts.configure("datasets", value)
-
-
 class Config(parts.Config):
-    of: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_dataset)]
+    of: Annotated[SerializeAsAny[parts.Config], BeforeValidator(partial(parts.configure, "datasets"))]
     fraction: float = Field(0.2, gt=0, lt=1)
     seed: int = Field(0, ge=0)
 
@@ -54,15 +51,15 @@ class Subset:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
-    whole = load_dataset(config.of, data_dir)
-    if whole.task != "classify":
+    dataset = load_dataset(config.of, data_dir)
+    if dataset.task != "classify":
         raise Problem(f"dataset '{config.of.name}' has no classes to hold samples out of: use a dataset of images")
-    labels = whole.train.labels
+    labels = dataset.train.labels
     order = rng.permutation(len(labels), config.seed, _SPLIT)
     is_held_out = torch.zeros(len(labels), dtype=torch.bool)
-    for index in range(len(whole.classes)):
+    for index in range(len(dataset.classes)):
         members = order[labels[order] == index]
         is_held_out[members[: round(config.fraction * len(members))]] = True
-    train, test = (Subset(whole.train, mask.nonzero().squeeze(1)) for mask in (~is_held_out, is_held_out))
-    digest = hashlib.sha256(f"{whole.hash} held out {config.fraction} {config.seed}".encode()).hexdigest()
-    return replace(whole, train=train, test=test, hash=digest)
+    train, test = (Subset(dataset.train, mask.nonzero().squeeze(1)) for mask in (~is_held_out, is_held_out))
+    digest = hashlib.sha256(f"{dataset.hash} held out {config.fraction} {config.seed}".encode()).hexdigest()
+    return replace(dataset, train=train, test=test, hash=digest)

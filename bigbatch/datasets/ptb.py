@@ -13,8 +13,8 @@ from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read, refuse_size
-from bigbatch.datasets.reading.text import Tokens
+from bigbatch.datasets.reading.download import FileSet, Remote, check_size, locate_or_download, read_decompressed
+from bigbatch.datasets.reading.text import TokenSequence
 from bigbatch.errors import Problem
 
 # bytes and SHA-256 of the published files
@@ -50,17 +50,17 @@ class Config(parts.Config):
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
     """Words are numbered by descending frequency in the training text, then alphabetically."""
     paths = dict(zip(("train", "valid", "test"), locate_or_download(FILES, data_dir), strict=True))
-    train_words = _words(paths["train"], config)
-    test_words = _words(paths[config.evaluate], config)
+    train_words = _read_words(paths["train"], config)
+    test_words = _read_words(paths[config.evaluate], config)
     counts = Counter(train_words)
     vocabulary = tuple(sorted(counts, key=lambda word: (-counts[word], word)))
     number_of = {word: number for number, word in enumerate(vocabulary)}
-    train = _numbered(train_words, number_of, paths["train"])
-    test = _numbered(test_words, number_of, paths[config.evaluate])
+    train = _number_words(train_words, number_of, paths["train"])
+    test = _number_words(test_words, number_of, paths[config.evaluate])
     spelling = torch.from_numpy(np.frombuffer("\n".join(vocabulary).encode(), np.uint8).copy())
     return Dataset(
-        train=Tokens(train, config.steps),
-        test=Tokens(test, config.steps),
+        train=TokenSequence(train, config.steps),
+        test=TokenSequence(test, config.steps),
         classes=vocabulary,
         sample_shape=(config.steps,),
         hash=sha256(train, spelling),
@@ -68,11 +68,11 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     )
 
 
-def _words(path: Path, config: Config) -> list[str]:
-    content = read(path)
+def _read_words(path: Path, config: Config) -> list[str]:
+    content = read_decompressed(path)
     if config.official:
         size, digest = _PUBLISHED[path.name.removesuffix(".gz")]
-        refuse_size(path, expected=size, found=len(content))
+        check_size(path, expected=size, found=len(content))
         if hashlib.sha256(content).hexdigest() != digest:
             raise Problem(
                 f"{path} has the right {size:,} bytes but other text than published: "
@@ -87,10 +87,10 @@ def _words(path: Path, config: Config) -> list[str]:
     return words
 
 
-def _numbered(words: list[str], number_of: dict[str, int], path: Path) -> torch.Tensor:
+def _number_words(words: list[str], number_of: dict[str, int], path: Path) -> torch.Tensor:
     unknown = number_of.get(UNKNOWN, -1)
     numbers = torch.tensor([number_of.get(word, unknown) for word in words])
     if unknown < 0 and bool((numbers < 0).any()):
-        stranger = next(word for word in words if word not in number_of)
-        raise Problem(f"{path} has '{stranger}', which the training text lacks: add {UNKNOWN} to the training text")
+        missing = next(word for word in words if word not in number_of)
+        raise Problem(f"{path} has '{missing}', which the training text lacks: add {UNKNOWN} to the training text")
     return numbers

@@ -38,8 +38,8 @@ class SyntheticSamples:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def arranged(self, global_batch: int) -> SyntheticSamples:
-        """Text as parallel streams: each sample is one."""
+    def as_streams(self, streams: int) -> SyntheticSamples:
+        """Text in parallel streams: each sample is one."""
         return self
 
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:

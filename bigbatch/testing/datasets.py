@@ -56,4 +56,4 @@ def _load(part: CheckedPart) -> Dataset:
 
 
 def _samples(dataset: Dataset) -> Any:
-    return dataset.train.arranged(4) if dataset.task == "language" else dataset.train  # type: ignore[attr-defined]
+    return dataset.train.as_streams(4) if dataset.task == "language" else dataset.train  # type: ignore[attr-defined]

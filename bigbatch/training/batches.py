@@ -113,8 +113,8 @@ class Batches:
         return Batch(indices, global_batch, progress.epoch, split, after, epoch_ends)
 
     def _arrange(self, global_batch: int) -> Samples:
-        arranged: Samples = self.dataset.train.arranged(global_batch)  # type: ignore[attr-defined]
-        return arranged
+        streams: Samples = self.dataset.train.as_streams(global_batch)  # type: ignore[attr-defined]
+        return streams
 
     def _compute_order(self, epoch: int, global_batch: int) -> Tensor:
         epoch_samples = self.epoch_samples(global_batch)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bigbatch.datasets import Dataset
-from bigbatch.datasets.reading.prefetch import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.engines import Engine
 from bigbatch.losses import count_correct, per_sample_loss
 from bigbatch.models import move_inputs
@@ -38,9 +38,9 @@ def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_
     count = len(dataset.test)
     by_rank = Split(engine.world_size, micro_batch).slices(count)
     pieces = by_rank[engine.rank]
-    requests = [Request.of(torch.arange(piece.start, piece.stop)) for piece in pieces]
-    with Prefetcher(dataset.test) as prefetcher:
-        prefetcher.expect(requests)
+    requests = [FetchRequest.of(torch.arange(piece.start, piece.stop)) for piece in pieces]
+    with Prefetcher(dataset.test, dataset.workers) as prefetcher:
+        prefetcher.prefetch(requests)
         for request in requests:
             inputs, targets = prefetcher.get(request)
             targets = targets.to(engine.device)
@@ -59,7 +59,7 @@ def _evaluate_text(model: nn.Module, dataset: Dataset, engine: Engine, micro_bat
     streams = max(_TEXT_STREAMS, engine.world_size)
     mine = Split(engine.world_size, streams).slices(streams)[engine.rank][0]
     state = None
-    for inputs, targets, counted in dataset.test.evaluation(streams):  # type: ignore[attr-defined]
+    for inputs, targets, counted in dataset.test.evaluation_windows(streams):  # type: ignore[attr-defined]
         rows = slice(mine.start, mine.stop)
         logits, state = model(inputs[rows].to(engine.device), state)
         token_losses = F.cross_entropy(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bigbatch import rng
-from bigbatch.datasets.reading.prefetch import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.engines import Engine
 from bigbatch.errors import Problem
 from bigbatch.losses import count_correct, per_sample_loss
@@ -41,7 +41,8 @@ class MicroBatchForward:
         self.device = engine.device
         self.autocast = autocast_for(run, engine.device)
         self.hidden_state: HiddenState | None = None
-        self.prefetcher = Prefetcher(batches.dataset.train) if batches.dataset.train.lazy else None
+        dataset = batches.dataset
+        self.prefetcher = Prefetcher(dataset.train, dataset.workers) if dataset.train.lazy else None
 
     def __call__(self, batch: Batch, indices: Tensor, piece: Slice) -> tuple[Tensor, Tensor]:
         """Return per-sample losses and the number of correct predictions.
@@ -50,7 +51,7 @@ class MicroBatchForward:
         """
         samples = self.batches.samples(batch.global_batch)
         if self.prefetcher:
-            inputs, targets = self.prefetcher.get(Request.of(indices, seed=self.run.seed, epoch=batch.epoch))
+            inputs, targets = self.prefetcher.get(FetchRequest.of(indices, seed=self.run.seed, epoch=batch.epoch))
         else:
             inputs, targets = samples.fetch(indices, seed=self.run.seed, epoch=batch.epoch)
         inputs, targets = move_inputs(inputs, self.model, self.device), targets.to(self.device)
@@ -79,8 +80,8 @@ class MicroBatchForward:
     def prefetch(self, coming: Sequence[Batch], rank: int) -> None:
         """Let the dataset's worker processes, if any, decode the samples of these batches."""
         if self.prefetcher:
-            self.prefetcher.expect(
-                Request.of(batch.indices[piece.start : piece.stop], seed=self.run.seed, epoch=batch.epoch)
+            self.prefetcher.prefetch(
+                FetchRequest.of(batch.indices[piece.start : piece.stop], seed=self.run.seed, epoch=batch.epoch)
                 for batch in coming
                 for piece in batch.by_rank[rank]
             )

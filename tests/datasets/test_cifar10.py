@@ -91,9 +91,9 @@ def test_without_augmentation_training_sees_the_plain_images(tmp_path: Path) -> 
 def test_a_cut_file_is_refused_by_name_and_sizes(tmp_path: Path) -> None:
     path = write_binary(tmp_path) / "cifar-10-batches-bin/data_batch_3.bin"
     path.write_bytes(path.read_bytes()[:-3073])  # a whole record less: still a multiple of 3,073
-    with pytest.raises(Problem, match=r"data_batch_3\.bin is not whole: expected 61,460 bytes, found 58,387"):
+    with pytest.raises(Problem, match=r"data_batch_3\.bin is not complete: expected 61,460 bytes, found 58,387"):
         load(tmp_path, records_per_file=20)
-    with pytest.raises(Problem, match=r"data_batch_1\.bin is not whole: expected 30,730,000 bytes, found 61,460"):
+    with pytest.raises(Problem, match=r"data_batch_1\.bin is not complete: expected 30,730,000 bytes, found 61,460"):
         load(tmp_path)
 
 
@@ -108,10 +108,10 @@ def test_a_cut_or_short_pickle_is_refused(tmp_path: Path) -> None:
     path = write_pickled(tmp_path) / "cifar-10-batches-py/data_batch_2"
     whole = path.read_bytes()
     path.write_bytes(whole[:5000])
-    with pytest.raises(Problem, match=r"data_batch_2 \(5,000 bytes\) is not a whole CIFAR-10 batch"):
+    with pytest.raises(Problem, match=r"data_batch_2 \(5,000 bytes\) is not a complete CIFAR-10 batch"):
         load(tmp_path, records_per_file=20)
     path.write_bytes(pickle.dumps({b"data": rows(1)[:19, 1:].copy(), b"labels": [0] * 19}, protocol=2))
-    with pytest.raises(Problem, match=r"data_batch_2 is not whole: expected 20 records"):
+    with pytest.raises(Problem, match=r"data_batch_2 is not complete: expected 20 records"):
         load(tmp_path, records_per_file=20)
 
 
@@ -130,7 +130,7 @@ def test_a_pickle_may_not_call_anything(tmp_path: Path) -> None:
     trace = tmp_path / "was-here"
     content = pickle.dumps({b"data": Attack(trace), b"labels": [0] * 20}, protocol=2)
     (tmp_path / "cifar-10-batches-py/data_batch_1").write_bytes(content)
-    with pytest.raises(Problem, match=r"asks for "):
+    with pytest.raises(Problem, match=r"pickle needs "):
         load(tmp_path, records_per_file=20)
     assert not trace.exists()
 

@@ -16,7 +16,7 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets import load as load_dataset
 from bigbatch.datasets.hub import HubImages
 from bigbatch.datasets.reading.images import InMemoryImages
-from bigbatch.datasets.reading.prefetch import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.errors import Problem
 
 
@@ -64,7 +64,7 @@ def test_images_of_many_sizes_are_decoded_by_workers(tmp_path: Path) -> None:
     assert dataset.sample_shape == (3, 8, 8)
     here = dataset.train.fetch(torch.arange(6), seed=1, epoch=0)
     with Prefetcher(dataset.train, workers=1) as prefetcher:
-        there = prefetcher.get(Request.of(torch.arange(6), seed=1, epoch=0))
+        there = prefetcher.get(FetchRequest.of(torch.arange(6), seed=1, epoch=0))
     assert torch.equal(here[0], there[0])
     assert here[1].tolist() == there[1].tolist() == [0, 1, 0, 1, 0, 1]
     assert dataset.hash == load(tmp_path / "set", size=8, resize=9).hash

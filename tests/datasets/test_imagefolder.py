@@ -12,7 +12,7 @@ from PIL import Image
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset, imagefolder
 from bigbatch.datasets import load as load_dataset
-from bigbatch.datasets.reading.lazy_images import _middle_box, _random_box
+from bigbatch.datasets.reading.lazy_images import _centre_box, _random_box
 from bigbatch.errors import Problem
 
 
@@ -41,6 +41,7 @@ def load(folder: Path, **options: Any) -> Dataset:
 @pytest.mark.parametrize("test_name", ["val", "test"])
 def test_names_become_labels_in_alphabetical_order(tmp_path: Path, test_name: str) -> None:
     dataset = load(write(tmp_path, test_name))
+    assert load(tmp_path, workers=3).workers == 3
     assert dataset.classes == ("cat", "dog", "eel")
     assert dataset.train.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert dataset.test.labels.tolist() == [0, 0, 1, 1, 2, 2]
@@ -108,7 +109,7 @@ def test_crop_boxes_keep_to_area_aspect_and_image() -> None:
     assert (aspects.min() > 0.74, aspects.max() < 1.35) == (True, True)
     assert len({tuple(box) for box in boxes.tolist()}) > 490
     # so long that no attempt fits: the middle, 4/3 as long as high
-    assert _random_box((3000, 3), 0, 0, 0) == _middle_box(3000, 3) == (1498, 0, 1502, 3)
+    assert _random_box((3000, 3), 0, 0, 0) == _centre_box(3000, 3) == (1498, 0, 1502, 3)
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "empty"])
@@ -118,7 +119,7 @@ def test_a_broken_picture_is_named(tmp_path: Path, damage: str) -> None:
     path.write_bytes({"cut": whole[: len(whole) // 2], "text": b"not found", "empty": b""}[damage])
     samples = load(tmp_path).train
     samples.fetch(torch.tensor([0, 1, 3]), epoch=0)
-    with pytest.raises(Problem, match=r"train/cat/2\.jpg is not a whole image .*: replace or remove it"):
+    with pytest.raises(Problem, match=r"train/cat/2\.jpg is not a complete image .*: replace or remove it"):
         samples.fetch(torch.tensor([1, 2]), epoch=0)
 
 

@@ -15,7 +15,7 @@ def test_images_and_text_have_the_given_shape_and_are_the_same_each_time():
     assert (first.task, first.hash) == ("classify", again.hash)
     text = datasets.load(parts.configure("datasets", images | {"sample_shape": [9]}))
     assert (text.task, text.sample_shape, text.train.sequential) == ("language", (9,), True)
-    assert text.train.arranged(2).fetch(torch.arange(2))[0].shape == (2, 9)
+    assert text.train.as_streams(2).fetch(torch.arange(2))[0].shape == (2, 9)
 
 
 def test_files_of_earlier_versions_can_be_read():

@@ -8,7 +8,7 @@ import signal
 import torch
 from torch import Tensor
 
-from bigbatch.datasets.reading.prefetch import Request
+from bigbatch.datasets.reading.prefetch import FetchRequest
 from bigbatch.errors import Problem
 
 
@@ -38,5 +38,5 @@ class Numbers:
         return indices.float()[:, None] + (epoch or 0) * 1000, indices
 
 
-def numbers(begin: int, end: int, epoch: int | None = None) -> Request:
-    return Request.of(torch.arange(begin, end), epoch=epoch)
+def numbers(begin: int, end: int, epoch: int | None = None) -> FetchRequest:
+    return FetchRequest.of(torch.arange(begin, end), epoch=epoch)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bigbatch import datasets, parts
 from bigbatch.curation import FilterRequest, filter_dataset
-from bigbatch.datasets.reading.lazy_images import Decoding, LazyImages
+from bigbatch.datasets.reading.lazy_images import LazyImageConfig, LazyImages
 from bigbatch.viewer import routes, server
 from bigbatch.viewer.changes import ChangeNotifier
 from bigbatch.viewer.guard import SessionKeys
@@ -78,8 +78,8 @@ class Numbers:
 def own_dataset(kind: str) -> datasets.Dataset:
     """A user's dataset, as `viewer_pages:own_dataset`."""
     labels = torch.arange(40) % 2
-    decoding = Decoding(8, 8, "none", False, (0.0,) * 3, (1.0,) * 3)
-    samples = Drawn(labels, decoding, 0) if kind == "drawn" else Numbers(labels)
+    config = LazyImageConfig(size=8, resize=8, augment="none", mean=(0.0,) * 3, std=(1.0,) * 3, workers=0)
+    samples = Drawn(labels, config) if kind == "drawn" else Numbers(labels)
     shape = (3, 8, 8) if kind == "drawn" else (1, 3, 4)
     return datasets.Dataset(samples, samples, ("even/", ".."), shape, kind)
 

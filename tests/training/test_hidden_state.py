@@ -63,7 +63,7 @@ def test_state_is_carried_as_in_one_long_sequence(tmp_path, text):
     dataset = datasets.load(run.dataset, text)
     rng.seed_torch(run.seed, rng.INITIAL_WEIGHTS)
     model = models.build(run.model, dataset).double()
-    windows = dataset.train.arranged(12)
+    windows = dataset.train.as_streams(12)
     steps = len(windows) // 12
     fetched = [windows.fetch(torch.arange(12 * step, 12 * step + 12)) for step in range(steps)]
     inputs, targets = (torch.cat([pair[i] for pair in fetched], dim=1) for i in (0, 1))

@@ -1,4 +1,4 @@
-"""The IDX format of MNIST and of the sets made in its likeness: big-endian header, then one byte a value."""
+"""The IDX format of MNIST and its successors: big-endian header, then one byte per value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read, refuse_size
+from bigbatch.datasets.reading.download import FileSet, Remote, check_size, locate_or_download, read_decompressed
 from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.errors import Problem
 
@@ -25,7 +25,7 @@ _FIRST_TRAINING_LABELS = {"MNIST": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], "Fashion-MNIS
 
 
 class IdxConfig(parts.Config):
-    """Pixels are in 0..1 and stay as they are, unless told otherwise."""
+    """By default pixels are in 0..1 and not augmented."""
 
     mean: float = 0.0
     std: PositiveFloat = 1.0
@@ -42,12 +42,14 @@ def file_set(title: str, folder: str, address: str, published: tuple[tuple[str, 
 
 
 def load(config: IdxConfig, files: FileSet, classes: tuple[str, ...], data_dir: Path | None) -> Dataset:
-    """Both parts of a set, with the number of samples that the headers say."""
+    """Load training and test set, with as many samples as the headers say."""
     paths = locate_or_download(files, data_dir)
     augment = Augment((config.mean,), (config.std,), crop_padding=config.crop_padding, flip=config.flip)
-    train = _samples(paths[0], paths[1], len(classes), augment)
-    _refuse_the_other_set(files.title, paths[1], train.labels)
-    test = _samples(paths[2], paths[3], len(classes), augment)
+    train = _read_samples(paths[0], paths[1], len(classes), augment)
+    for other, first_labels in _FIRST_TRAINING_LABELS.items():
+        if other != files.title and train.labels[:10].tolist() == first_labels:
+            raise Problem(f"{paths[1]} belongs to {other}, not to {files.title}: move {other} into a folder of its own")
+    test = _read_samples(paths[2], paths[3], len(classes), augment)
     if train.images.shape[1:] != test.images.shape[1:]:
         raise Problem(
             f"{paths[0]} has images of {tuple(train.images.shape[2:])} pixels, {paths[2]} of "
@@ -57,13 +59,7 @@ def load(config: IdxConfig, files: FileSet, classes: tuple[str, ...], data_dir: 
     return Dataset(train, test, classes, (channels, height, width), sha256(train.images, train.labels))
 
 
-def _refuse_the_other_set(title: str, labels_path: Path, labels: Tensor) -> None:
-    for other, first_labels in _FIRST_TRAINING_LABELS.items():
-        if other != title and labels[:10].tolist() == first_labels:
-            raise Problem(f"{labels_path} belongs to {other}, not to {title}: move {other} into a folder of its own")
-
-
-def _samples(images_path: Path, labels_path: Path, class_count: int, augment: Augment) -> InMemoryImages:
+def _read_samples(images_path: Path, labels_path: Path, class_count: int, augment: Augment) -> InMemoryImages:
     images = read_idx(images_path, dimensions=3)
     labels = read_idx(labels_path, dimensions=1).long()
     if len(images) != len(labels):
@@ -77,8 +73,8 @@ def _samples(images_path: Path, labels_path: Path, class_count: int, augment: Au
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:
-    """A uint8 tensor; the file has to be exactly as long as its header says."""
-    content = read(path)
+    """Return a uint8 tensor; the file must be exactly as long as its header says."""
+    content = read_decompressed(path)
     header_bytes = 4 + 4 * dimensions
     if len(content) < header_bytes or content[:4] != bytes((0, 0, _UNSIGNED_BYTE, dimensions)):
         raise Problem(
@@ -86,5 +82,5 @@ def read_idx(path: Path, dimensions: int) -> Tensor:
             "delete it to have it downloaded again"
         )
     shape = struct.unpack(f">{dimensions}I", content[4:header_bytes])
-    refuse_size(path, expected=header_bytes + math.prod(shape), found=len(content))
+    check_size(path, expected=header_bytes + math.prod(shape), found=len(content))
     return torch.from_numpy(np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape).copy())

@@ -1,4 +1,4 @@
-"""Fetching ahead in worker processes. As fetching is pure, it does not matter who fetches, in which pieces, or when."""
+"""Prefetching in worker processes. Fetching is pure: it does not matter which process fetches what, or when."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Request:
+class FetchRequest:
     """One call of fetch(), as a value."""
 
     indices: tuple[int, ...]
@@ -34,16 +34,16 @@ class Request:
     epoch: int | None = None
 
     @classmethod
-    def of(cls, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> Request:
-        """The request for samples whose numbers are in a tensor."""
+    def of(cls, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> FetchRequest:
+        """Build the request for the samples in a tensor of indices."""
         return cls(tuple(indices.tolist()), seed, epoch)
 
 
 @dataclass
 class _Job:
-    """A request that workers are busy with: one piece of it each, fewer where it has fewer samples."""
+    """A request that workers are busy with: at most one piece of it per worker."""
 
-    request: Request
+    request: FetchRequest
     missing: int
     pieces: dict[int, Batch] = field(default_factory=dict)
     failure: Exception | None = None
@@ -56,18 +56,19 @@ class _Worker:
 
 
 class Prefetcher:
-    """`get` is `samples.fetch`; what was announced with `expect` is fetched ahead, `ahead` requests at a time.
+    """`get` is `samples.fetch`; requests announced by `prefetch` are fetched ahead, `ahead` of them at a time.
 
-    Sets in memory are fetched on the spot. For lazy ones each request is cut into one piece a worker. Workers are
-    started at the first request, and end with `close`, with this process, or when it is killed.
+    Sets in memory are fetched in this process. For lazy ones each request is split over the workers, one per core
+    of this rank unless their number is given. Workers are started at the first request, and end with `close`, with
+    this process, or when it is killed.
     """
 
     def __init__(self, samples: Samples, workers: int | None = None, *, ahead: int = 2) -> None:
         self.samples = samples
-        self.worker_count = _worker_count(samples, workers) if samples.lazy else 0
+        self.worker_count = (_cores_per_rank() if workers is None else workers) if samples.lazy else 0
         self.ahead = ahead
         self._workers: list[_Worker] = []
-        self._expected: deque[Request] = deque()
+        self._announced: deque[FetchRequest] = deque()
         self._jobs: dict[int, _Job] = {}  # by number, in the order they were sent out
         self._next_job = 0
 
@@ -79,40 +80,40 @@ class Prefetcher:
     ) -> None:
         self.close()
 
-    def expect(self, requests: Iterable[Request]) -> None:
-        """Announce all that will be asked for, in order. It replaces what was announced before."""
+    def prefetch(self, requests: Iterable[FetchRequest]) -> None:
+        """Announce all requests to come, in order. They replace those announced before."""
         if self.worker_count == 0:
             return
-        self._expected = deque(requests)
+        self._announced = deque(requests)
         for number, job in list(self._jobs.items()):
-            if job.request in self._expected:
-                self._expected.remove(job.request)
+            if job.request in self._announced:
+                self._announced.remove(job.request)
             else:
                 del self._jobs[number]  # its pieces are dropped when they arrive
-        self._send_ahead()
+        self._send_announced()
 
-    def get(self, request: Request) -> Batch:
-        """Inputs and targets of a request, announced or not."""
+    def get(self, request: FetchRequest) -> Batch:
+        """Return inputs and targets of a request, announced or not."""
         if self.worker_count == 0:
             indices = torch.tensor(request.indices, dtype=torch.int64)
             return self.samples.fetch(indices, seed=request.seed, epoch=request.epoch)
         number = next((number for number, job in self._jobs.items() if job.request == request), None)
         if number is None:
-            if request in self._expected:
-                self._expected.remove(request)
+            if request in self._announced:
+                self._announced.remove(request)
             number = self._send(request)
         job = self._jobs[number]
         while job.missing:
             self._receive()
         del self._jobs[number]
-        self._send_ahead()
+        self._send_announced()
         if job.failure is not None:
             raise job.failure
         inputs, targets = zip(*(job.pieces[piece] for piece in sorted(job.pieces)), strict=True)
         return torch.cat(inputs), torch.cat(targets)
 
     def close(self) -> None:
-        """End the workers, whatever they are doing."""
+        """Kill the workers, whatever they are doing."""
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
@@ -120,15 +121,15 @@ class Prefetcher:
             worker.pipe.close()
         self._workers.clear()
         self._jobs.clear()
-        self._expected.clear()
+        self._announced.clear()
 
-    def _send_ahead(self) -> None:
-        while self._expected and len(self._jobs) < self.ahead:
-            self._send(self._expected.popleft())
+    def _send_announced(self) -> None:
+        while self._announced and len(self._jobs) < self.ahead:
+            self._send(self._announced.popleft())
 
-    def _send(self, request: Request) -> int:
+    def _send(self, request: FetchRequest) -> int:
         if not self._workers:
-            self._workers = [_start(self.samples) for _ in range(self.worker_count)]
+            self._workers = [_start_worker(self.samples) for _ in range(self.worker_count)]
         number, self._next_job = self._next_job, self._next_job + 1
         pieces = torch.tensor(request.indices, dtype=torch.int64).tensor_split(self.worker_count)
         # an empty request still needs one piece: it has a shape
@@ -139,11 +140,11 @@ class Prefetcher:
                 # numbers go as a list: a tensor would cost a shared memory block
                 self._workers[index].pipe.send((number, index, pieces[index].tolist(), request.seed, request.epoch))
             except OSError as error:
-                raise self._lost(self._workers[index], error) from error
+                raise self._describe_lost_worker(self._workers[index], error) from error
         return number
 
     def _receive(self) -> None:
-        """Take what has arrived, or find out who will never send anything again."""
+        """Receive finished pieces; raise a Problem if a worker has died."""
         by_handle: dict[Any, _Worker] = {}
         for worker in self._workers:
             by_handle |= {worker.pipe: worker, worker.process.sentinel: worker}
@@ -154,7 +155,7 @@ class Prefetcher:
                     raise EOFError
                 number, piece, result = worker.pipe.recv()
             except (EOFError, OSError, RuntimeError) as error:
-                raise self._lost(worker, error) from error
+                raise self._describe_lost_worker(worker, error) from error
             job = self._jobs.get(number)
             if job is None:
                 continue
@@ -164,12 +165,12 @@ class Prefetcher:
             else:
                 job.pieces[piece] = result
 
-    def _lost(self, worker: _Worker, error: Exception) -> Problem:
+    def _describe_lost_worker(self, worker: _Worker, error: Exception) -> Problem:
         worker.process.join(timeout=5)  # a dead process needs a moment before its exit code is known
         name, pid, code = worker.process.name, worker.process.pid, worker.process.exitcode
         self.close()
         if code is None:
-            cause = f"cannot be heard ({error})"
+            cause = f"cannot be reached ({error})"
             hint = "often too many files are open: raise ulimit -n or use fewer workers"
         elif code < 0:
             cause = f"was killed by {signal.Signals(-code).name}"
@@ -180,16 +181,12 @@ class Prefetcher:
         return Problem(f"data worker {name} (process {pid}) {cause}; {hint}")
 
 
-def _worker_count(samples: Samples, workers: int | None) -> int:
-    """As many as given, else as many as the set asks for, else one a core, divided over this machine's ranks."""
-    wanted = workers if workers is not None else getattr(samples, "workers", None)
-    if wanted is not None:
-        return wanted
+def _cores_per_rank() -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // engines.env_local_world_size())
 
 
-def _start(samples: Samples) -> _Worker:
+def _start_worker(samples: Samples) -> _Worker:
     # forking this process would copy its threads' locks; the fork server has loaded torch once, for all workers
     context: ForkServerContext | SpawnContext
     if "forkserver" in multiprocessing.get_all_start_methods():
@@ -198,25 +195,25 @@ def _start(samples: Samples) -> _Worker:
     else:
         context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(samples, theirs), daemon=True)
+    process = context.Process(target=_serve_requests, args=(samples, theirs), daemon=True)
     process.start()
     theirs.close()  # so that the end of the worker is the end of the pipe
     return _Worker(process, ours)
 
 
-def _work(samples: Samples, pipe: connection.Connection) -> None:
-    """Fetch what is asked for until the other side is gone."""
+def _serve_requests(samples: Samples, pipe: connection.Connection) -> None:
+    """Serve fetch requests until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its workers
     torch.set_num_threads(1)
     try:
         while True:
             number, piece, indices, seed, epoch = pipe.recv()
-            pipe.send((number, piece, _fetched(samples, torch.tensor(indices, dtype=torch.int64), seed, epoch)))
+            pipe.send((number, piece, _fetch_or_error(samples, torch.tensor(indices, dtype=torch.int64), seed, epoch)))
     except (EOFError, ConnectionError):
         return
 
 
-def _fetched(samples: Samples, indices: Tensor, seed: int, epoch: int | None) -> Batch | Exception:
+def _fetch_or_error(samples: Samples, indices: Tensor, seed: int, epoch: int | None) -> Batch | Exception:
     try:
         return samples.fetch(indices, seed=seed, epoch=epoch)
     except Problem as problem:

@@ -1,4 +1,4 @@
-"""Text as one long row of token numbers, read in parallel streams whose model state is carried along."""
+"""Text as one long sequence of token numbers, read in parallel streams that keep their hidden state."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from torch import Tensor
 from bigbatch.errors import Problem
 
 
-class Tokens:
-    """A row of int64 token numbers. It becomes samples once the number of streams, the global batch, is known."""
-
+class _UnlabelledText:
     lazy = False
     sequential = True
+
+    @property
+    def labels(self) -> Tensor:
+        raise Problem("text has no labels: choose a filter and a model that work without classes")
+
+
+class TokenSequence(_UnlabelledText):
+    """A sequence of int64 token numbers. It has samples once the number of streams, the global batch, is known."""
 
     def __init__(self, tokens: Tensor, steps: int) -> None:
         self.tokens = tokens
@@ -23,22 +29,18 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    @property
-    def labels(self) -> Tensor:
-        raise Problem("text has no labels: choose a filter and a model that work without classes")
-
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
-        """Text has no samples before it is cut into streams."""
-        raise Problem("text is read in streams: call arranged(streams) and fetch from what it returns")
+        """Refuse: text has no samples before it is split into streams."""
+        raise Problem("text is read in streams: call as_streams(streams) and fetch from its result")
 
-    def arranged(self, streams: int) -> Windows:
-        """The row cut into equal contiguous streams, each in windows of `steps` tokens; the rest is left out."""
-        return Windows(self.tokens, self.steps, streams)
+    def as_streams(self, streams: int) -> TokenStreams:
+        """Split into equal contiguous streams, each into windows of `steps` tokens; the rest is left out."""
+        return TokenStreams(self.tokens, self.steps, streams)
 
-    def evaluation(self, streams: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Inputs, next tokens and mask, each [streams, <= steps], that predict every token but the first exactly once.
+    def evaluation_windows(self, streams: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield inputs, next tokens and mask, each [streams, <= steps]: every token but the first is predicted once.
 
-        The state is carried from one item to the next. More streams are faster, but each begins without a past.
+        The hidden state is kept from one item to the next. More streams are faster, but each begins without context.
         """
         predictions = len(self.tokens) - 1
         per_stream = -(-predictions // streams)
@@ -51,12 +53,9 @@ class Tokens:
             yield inputs[:, window], targets[:, window], mask[:, window]
 
 
-class Windows:
-    """Samples of `steps` tokens and the tokens that follow each. Sample window * streams + stream: a batch of
+class TokenStreams(_UnlabelledText):
+    """Samples of `steps` tokens with the next token of each. Sample window * streams + stream: a batch of
     `streams` consecutive samples continues, row by row, the batch before it."""
-
-    lazy = False
-    sequential = True
 
     def __init__(self, tokens: Tensor, steps: int, streams: int) -> None:
         self.streams = streams
@@ -73,12 +72,8 @@ class Windows:
     def __len__(self) -> int:
         return self.streams * self.windows_per_stream
 
-    @property
-    def labels(self) -> Tensor:
-        raise Problem("text has no labels: choose a filter and a model that work without classes")
-
     def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
-        """Tokens [n, steps] and next tokens [n, steps]; text is not augmented."""
+        """Return tokens [n, steps] and next tokens [n, steps]; text is not augmented."""
         window, stream = indices // self.streams, indices % self.streams
         rows = self._windows[stream * self.tokens_per_stream + window * self.steps]
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from bigbatch import models
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.datasets.reading.hashing import hash_json
-from bigbatch.datasets.reading.prefetch import Prefetcher, Request
+from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, feature_files, ranks
 from bigbatch.filters.pipeline.feature_files import Precision
@@ -199,9 +199,9 @@ def _iterate_chunks(
     module, device = source.module, ranks.device()
     assert module is not None
     samples = len(dataset.train)
-    requests = [Request.of(torch.tensor(_chunk_samples(chunk, samples))) for chunk in chunks]
-    with Prefetcher(dataset.train) as prefetcher:
-        prefetcher.expect(requests)
+    requests = [FetchRequest.of(torch.tensor(_chunk_samples(chunk, samples))) for chunk in chunks]
+    with Prefetcher(dataset.train, dataset.workers) as prefetcher:
+        prefetcher.prefetch(requests)
         for chunk, request in zip(chunks, requests, strict=True):
             inputs = _move_inputs(prefetcher.get(request)[0], module, device)
             if outputs.are_classes:

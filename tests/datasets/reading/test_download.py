@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bigbatch.datasets import cifar10, fashion_mnist, mnist, ptb
-from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read
+from bigbatch.datasets.reading.download import FileSet, Remote, locate_or_download, read_decompressed
 from bigbatch.errors import Problem
 
 CONTENT = bytes(range(256)) * 4000  # 1,024,000 bytes: several reads, and no two neighbours alike
@@ -252,10 +252,10 @@ def test_four_processes_worth_of_threads_download_once(server: Server, tmp_path:
 def test_a_cut_gz_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "labels.gz"
     path.write_bytes(gzip.compress(CONTENT))
-    assert read(path) == CONTENT
+    assert read_decompressed(path) == CONTENT
     path.write_bytes(gzip.compress(CONTENT)[:-100])
     with pytest.raises(Problem, match=r"labels\.gz \([\d,]+ bytes\) cannot be read"):
-        read(path)
+        read_decompressed(path)
 
 
 @pytest.mark.parametrize("part", [cifar10, fashion_mnist, mnist, ptb], ids=lambda part: part.__name__)

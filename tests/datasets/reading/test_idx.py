@@ -69,7 +69,9 @@ def test_a_file_that_is_not_as_long_as_its_header_says_is_refused(tmp_path: Path
     whole = path.read_bytes()
     for content, found in ((whole[:-1], "3,151"), (whole + b"\0", "3,153")):
         path.write_bytes(content)
-        with pytest.raises(Problem, match=rf"t10k-images-idx3-ubyte is not whole: expected 3,152 bytes, found {found}"):
+        with pytest.raises(
+            Problem, match=rf"t10k-images-idx3-ubyte is not complete: expected 3,152 bytes, found {found}"
+        ):
             load("mnist", tmp_path)
 
 
