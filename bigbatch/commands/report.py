@@ -19,17 +19,17 @@ def command(
     compare: Annotated[bool, Parameter(negative="", help="two runs side by side, with what differs")] = False,
     track: Track = None,
 ) -> int:
-    """Write one page, which needs nothing else to be shown, about runs and sweeps in whatever state they are.
+    """Write one self-contained page about runs and sweeps, in whatever state they are.
 
-    With --track, mirror the metrics of runs that are there already as well.
+    With --track, also mirror the metrics of runs that were trained before.
     """
     from bigbatch import report, trackers
 
     trackers.check_installed(track or ())
-    path = report.compare(runs_or_sweeps, out) if compare else report.report(runs_or_sweeps, out)
+    path = report.compare_runs(runs_or_sweeps, out) if compare else report.report(runs_or_sweeps, out)
     print(path.resolve().as_uri())
     if track:
-        for folder in report.folders(runs_or_sweeps):
+        for folder in report.find_run_folders(runs_or_sweeps):
             with trackers.mirror_metrics(folder, track):
                 pass
     return DONE

@@ -23,9 +23,9 @@ from bigbatch.libraries import is_installed
 from bigbatch.output.formatting import format_percent
 from bigbatch.output.page import Page
 from bigbatch.recipes import legw_digits
-from bigbatch.report.charts import curves
-from bigbatch.report.groups import Group
-from bigbatch.report.records import read
+from bigbatch.report.charts import metric_charts
+from bigbatch.report.groups import RunGroup
+from bigbatch.report.records import read_run
 
 _CHART_TITLES = ("Test accuracy", "Learning rate", "Training loss")
 _COLUMNS = ["", "what is done", "global batch", "peak lr", "test accuracy", "seeds", "steps", "seconds per run"]
@@ -95,10 +95,11 @@ def _add_curves(page: Page, comparison: Comparison) -> None:
         page.text("Curves need matplotlib: pip install 'bigbatch[plot]'", "warning")
         return
     groups = [
-        Group(name, tuple(read(result.folder) for result in variant.runs)) for name, variant in comparison.items()
+        RunGroup(name, tuple(read_run(result.folder) for result in variant.runs))
+        for name, variant in comparison.items()
     ]
     page.heading("Learning curves")
-    charts = {chart.title: (chart, caption) for chart, caption in curves(groups, _describe_scale(comparison))}
+    charts = {chart.title: (chart, caption) for chart, caption in metric_charts(groups, _describe_scale(comparison))}
     page.charts(charts[title] for title in _CHART_TITLES)
 
 

@@ -1,4 +1,4 @@
-"""Curves of whatever metrics.jsonl has: a line a setting, its seeds as a mean with a band."""
+"""Curves of everything in metrics.jsonl: one line per setting, the mean over seeds with its interval."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from math import inf
 
 from bigbatch.artifacts.metrics import scalars
 from bigbatch.output.figures import Band, Chart
-from bigbatch.report.groups import Group
+from bigbatch.report.groups import RunGroup
 from bigbatch.report.records import RunRecord
 from bigbatch.sweeps import confidence_interval
 
 MOST_LINES = 16  # in one chart; more cannot be told apart
 _MOST_POINTS = 300  # of one line
 _AXES = ("epoch", "samples", "step", "seconds")
-_AS_THEY_ARE = ("lr", "global_batch", "kept")  # a mean over steps would be a value that no step had
+_NOT_AVERAGED = ("lr", "global_batch", "kept")  # a mean over steps would be a value that no step had
 _TITLES = {
     "train_loss": "Training loss",
     "epoch_train_loss": "Training loss over each epoch",
@@ -32,7 +32,7 @@ _NEVER_DRAWN = ("step", "epochs", "seed", "epoch")  # of probes: when they measu
 Line = list[tuple[float, float]]  # (epoch, value)
 
 
-def curves(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
+def metric_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, str]]:
     """Loss, accuracy, learning rate, batch: each with a caption."""
     groups = groups[:MOST_LINES]
     names = _names(groups)
@@ -42,10 +42,10 @@ def curves(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
         row.get("kept", 0) == row.get("global_batch", 0) for group in groups for r in group.records for row in r.rows
     ):
         known = [name for name in known if name != "kept"]
-    return [_over_epochs(name, _title(name, groups), groups, scale) for name in known + others]
+    return [_draw_over_epochs(name, _title(name, groups), groups, scale) for name in known + others]
 
 
-def _title(name: str, groups: Sequence[Group]) -> str:
+def _title(name: str, groups: Sequence[RunGroup]) -> str:
     """Named by what the runs are judged on, where it is one thing."""
     title = _TITLES.get(name, name)
     judges = {record.judged_on for group in groups for record in group.records if record.run}
@@ -54,66 +54,66 @@ def _title(name: str, groups: Sequence[Group]) -> str:
     return f"{judges.pop().capitalize()} {name.removeprefix('test_').replace('_', ' ')}"
 
 
-def probe_charts(groups: Sequence[Group], scale: str) -> list[tuple[Chart, str]]:
-    """What probes measured. Values of layers are drawn where there is one setting only: a line a layer."""
+def probe_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, str]]:
+    """What probes measured. Values of layers are drawn where there is one setting only, one line per layer."""
     groups = groups[:MOST_LINES]
     names = [name for name in _names(groups) if "/" in name and name.rpartition("/")[2] not in _NEVER_DRAWN]
-    moving = [name for name in names if _moves(name, groups)]  # what never moves is an option of the probe
-    charts = [_over_epochs(name, name, groups, scale) for name in moving if name.count("/") == 1]
+    moving = [name for name in names if _varies(name, groups)]  # a constant is an option of the probe
+    charts = [_draw_over_epochs(name, name, groups, scale) for name in moving if name.count("/") == 1]
     if len(groups) == 1:
-        charts += _by_layer([name for name in moving if name.count("/") > 1], groups[0], scale)
+        charts += _draw_by_layer([name for name in moving if name.count("/") > 1], groups[0], scale)
     return charts
 
 
-def _names(groups: Iterable[Group]) -> list[str]:
+def _names(groups: Iterable[RunGroup]) -> list[str]:
     rows = (row for group in groups for record in group.records for row in record.rows)
     return list(dict.fromkeys(name for row in rows for name in scalars(row)))
 
 
-def _moves(name: str, groups: Iterable[Group]) -> bool:
-    values = {value for group in groups for record in group.records for _, value in line_of(record, name)}
+def _varies(name: str, groups: Iterable[RunGroup]) -> bool:
+    values = {value for group in groups for record in group.records for _, value in metric_line(record, name)}
     return len(values) > 1
 
 
-def line_of(record: RunRecord, name: str) -> Line:
+def metric_line(record: RunRecord, name: str) -> Line:
     """(epoch, value) of every row that has both; accuracies in per cent."""
     factor = 100.0 if name.endswith("accuracy") else 1.0
     numbers = (scalars(row) for row in record.rows)
     return [(found["epoch"], factor * found[name]) for found in numbers if name in found and "epoch" in found]
 
 
-def downsample(line: Line, as_they_are: bool = False) -> tuple[Line, int]:
+def downsample(line: Line, keep_values: bool = False) -> tuple[Line, int]:
     """At most 300 points: means of k neighbours, or every k-th; and k."""
     every = -(-len(line) // _MOST_POINTS) or 1
     if every == 1:
         return line, 1
-    if as_they_are:
+    if keep_values:
         return line[::every], every
     pieces = [line[start : start + every] for start in range(0, len(line), every)]
     return [(piece[-1][0], statistics.fmean(value for _, value in piece)) for piece in pieces], every
 
 
-def _over_epochs(name: str, title: str, groups: Sequence[Group], scale: str) -> tuple[Chart, str]:
+def _draw_over_epochs(name: str, title: str, groups: Sequence[RunGroup], scale: str) -> tuple[Chart, str]:
     unit = f"{title} (%)" if name.endswith("accuracy") else title
     chart = Chart(title, "epoch", unit, scale=scale)
     longest = 1
     for group in groups:
         at_epoch: dict[float, list[float]] = {}
         for record in group.records:
-            line, every = downsample(line_of(record, name), name in _AS_THEY_ARE)
+            line, every = downsample(metric_line(record, name), name in _NOT_AVERAGED)
             longest = max(longest, every)
             for epoch, value in line:
                 at_epoch.setdefault(epoch, []).append(value)
         if at_epoch:
-            _add(chart, group.label, at_epoch, (0.0, 100.0) if name.endswith("accuracy") else (-inf, inf))
-    _bound(chart, name)
-    return chart, _caption(longest, name in _AS_THEY_ARE)
+            _add_mean_line(chart, group.label, at_epoch, (0.0, 100.0) if name.endswith("accuracy") else (-inf, inf))
+    _limit_axis(chart, name)
+    return chart, _caption(longest, name in _NOT_AVERAGED)
 
 
-def _bound(chart: Chart, name: str) -> None:
-    """Keep the axis to values that can be: a wide interval of few seeds reaches below nothing and above everything."""
+def _limit_axis(chart: Chart, name: str) -> None:
+    """Limit the axis to possible values: the interval of few seeds may reach below 0 or above 100 %."""
     low, high = chart.axes.get_ylim()
-    if name in _AS_THEY_ARE:
+    if name in _NOT_AVERAGED:
         chart.axes.set_ylim(bottom=0)
     elif name.endswith("accuracy"):
         chart.axes.set_ylim(max(low, -2), min(high, 102))
@@ -121,7 +121,7 @@ def _bound(chart: Chart, name: str) -> None:
         chart.axes.set_ylim(bottom=max(low, 0))
 
 
-def _add(
+def _add_mean_line(
     chart: Chart, label: str, at_epoch: dict[float, list[float]], bounds: tuple[float, float] = (-inf, inf)
 ) -> None:
     epochs = sorted(at_epoch)
@@ -135,7 +135,7 @@ def _add(
     )
 
 
-def _by_layer(names: Sequence[str], group: Group, scale: str) -> list[tuple[Chart, str]]:
+def _draw_by_layer(names: Sequence[str], group: RunGroup, scale: str) -> list[tuple[Chart, str]]:
     """`ratio/head.weight/ratio` is the line `head.weight` of `ratio: ratio`."""
     lines: dict[str, dict[str, str]] = {}
     for name in names:
@@ -150,9 +150,9 @@ def _by_layer(names: Sequence[str], group: Group, scale: str) -> list[tuple[Char
         for layer, name in list(by_layer.items())[:MOST_LINES]:
             at_epoch: dict[float, list[float]] = {}
             for record in group.records:
-                for epoch, value in downsample(line_of(record, name))[0]:
+                for epoch, value in downsample(metric_line(record, name))[0]:
                     at_epoch.setdefault(epoch, []).append(value)
-            _add(chart, layer, at_epoch)
+            _add_mean_line(chart, layer, at_epoch)
         left_out = (
             f"{len(by_layer) - MOST_LINES} more layers are in metrics.jsonl." if len(by_layer) > MOST_LINES else ""
         )
@@ -160,7 +160,7 @@ def _by_layer(names: Sequence[str], group: Group, scale: str) -> list[tuple[Char
     return charts
 
 
-def _caption(every: int, as_they_are: bool) -> str:
+def _caption(every: int, keep_values: bool) -> str:
     if every == 1:
         return ""
-    return f"One step in {every} is drawn." if as_they_are else f"Each point is the mean of up to {every} steps."
+    return f"One step in {every} is drawn." if keep_values else f"Each point is the mean of up to {every} steps."

@@ -9,10 +9,10 @@ from bigbatch import __version__
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
-from bigbatch.report.charts import curves, probe_charts
-from bigbatch.report.groups import Group
-from bigbatch.report.pages import environment
-from bigbatch.report.records import RunRecord, differing_fields, find_runs, flat
+from bigbatch.report.charts import metric_charts, probe_charts
+from bigbatch.report.groups import RunGroup
+from bigbatch.report.pages import environment_fields
+from bigbatch.report.records import RunRecord, differing_fields, find_runs, flatten_fields
 
 _RESULTS = (
     *("test_accuracy", "test_perplexity", "test_loss", "train_loss", "epochs", "steps", "samples"),
@@ -20,7 +20,7 @@ _RESULTS = (
 )
 
 
-def compare(paths: list[Path], out: Path) -> Path:
+def compare_runs(paths: list[Path], out: Path) -> Path:
     """Write the page about exactly two runs."""
     sweeps, records = find_runs(paths)
     if sweeps or len(records) != 2:
@@ -33,16 +33,16 @@ def compare(paths: list[Path], out: Path) -> Path:
         if record.note:
             page.text(f"{name}: {record.note}", "warning")
     page.heading("Results")
-    page.table(["", *names, "difference"], _results(first, second))
+    page.table(["", *names, "difference"], _result_rows(first, second))
     page.heading("What differs in their run.json")
-    differences = _differences(first, second)
+    differences = _difference_rows(first, second)
     if differences:
         page.table(["field", *names], differences)
     else:
         page.text("Nothing: they are the same run, started twice.")
     page.heading("Curves")
-    groups = [Group(name, (record,)) for name, record in zip(names, records, strict=True)]
-    page.charts(curves(groups, "one run each"))
+    groups = [RunGroup(name, (record,)) for name, record in zip(names, records, strict=True)]
+    page.charts(metric_charts(groups, "one run each"))
     probes = probe_charts(groups, "one run each")
     if probes:
         page.heading("Probes")
@@ -52,13 +52,13 @@ def compare(paths: list[Path], out: Path) -> Path:
 
 
 def _names(first: RunRecord, second: RunRecord) -> tuple[str, str]:
-    """The folders' names, with where they are in case both have one name."""
+    """The names of the folders, or their paths where the names are equal."""
     if first.name != second.name:
         return first.name, second.name
     return str(first.path), str(second.path)
 
 
-def _results(first: RunRecord, second: RunRecord) -> list[list[Any]]:
+def _result_rows(first: RunRecord, second: RunRecord) -> list[list[Any]]:
     one, other = (record.last_test | record.summary for record in (first, second))
     rows: list[list[Any]] = [["state", first.state, second.state, ""]]
     for name in _RESULTS:
@@ -70,11 +70,11 @@ def _results(first: RunRecord, second: RunRecord) -> list[list[Any]]:
     return rows
 
 
-def _differences(first: RunRecord, second: RunRecord) -> list[list[str]]:
+def _difference_rows(first: RunRecord, second: RunRecord) -> list[list[str]]:
     """Of the runs first, then of where they were run."""
-    one, other = (flat(record.run) | environment(record) for record in (first, second))
-    return [[name, _shown(one, name), _shown(other, name)] for name in differing_fields([one, other])]
+    one, other = (flatten_fields(record.run) | environment_fields(record) for record in (first, second))
+    return [[name, _format_field(one, name), _format_field(other, name)] for name in differing_fields([one, other])]
 
 
-def _shown(fields: dict[str, Any], name: str) -> str:
-    return format_value(fields[name]) if name in fields else "(not there)"
+def _format_field(fields: dict[str, Any], name: str) -> str:
+    return format_value(fields[name]) if name in fields else "(missing)"

@@ -1,4 +1,4 @@
-"""The page about runs and sweeps, from what was asked to where it was run."""
+"""The page about runs and sweeps: results, settings, curves, environment."""
 
 from __future__ import annotations
 
@@ -14,56 +14,57 @@ from bigbatch import __version__
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
-from bigbatch.report import answers
-from bigbatch.report.charts import MOST_LINES, curves, probe_charts
-from bigbatch.report.groups import Group, group_by_setting
+from bigbatch.report import sweep_results
+from bigbatch.report.charts import MOST_LINES, metric_charts, probe_charts
+from bigbatch.report.groups import RunGroup, group_by_setting
 from bigbatch.report.papers import COLUMNS, compare_with_papers
-from bigbatch.report.records import RunRecord, differing_fields, find_runs, flat, read
+from bigbatch.report.records import RunRecord, differing_fields, find_runs, flatten_fields, read_run
 from bigbatch.sweeps import Sweep
 
 _ALWAYS_SHOWN = ("global_batch", "optimizer.name", "optimizer.lr", "seed")
 
 
 def report(paths: Iterable[Path], out: Path) -> Path:
-    """Write one page about runs, sweeps and folders of runs; what is unfinished or damaged is in it as it is."""
+    """Write one page about runs, sweeps and folders of runs, unfinished and damaged ones included."""
     sweeps, singles = find_runs(paths)
     labels = {row.folder: _label(row.label, sweep, sweeps) for sweep in sweeps for row in sweep.run_results()}
     of_sweeps = {path.resolve() for path in labels}
     records = [record for record in singles if record.path.resolve() not in of_sweeps]
-    records += [read(path) for path in labels if path.exists()]
+    records += [read_run(path) for path in labels if path.exists()]
     if not records and not sweeps:
         raise Problem("there is nothing to report: name a run's folder or a sweep's")
     groups = group_by_setting(records, labels)
     scale = _scale(groups)
-    page = Page(_title(sweeps, records), f"{_states(records)}; written {time.strftime('%Y-%m-%d %H:%M %Z')}")
-    _best(page, groups)
+    page = Page(_title(sweeps, records), f"{_count_states(records)}; written {time.strftime('%Y-%m-%d %H:%M %Z')}")
+    _add_key_numbers(page, groups)
     papers = compare_with_papers(groups)
+    paper_numbers = list(dict.fromkeys(comparison.number for comparison in papers))
     for sweep in sweeps:
-        answers.add_question(page, sweep)
-        answers.add_answers(page, sweep.analyze(), list(dict.fromkeys(beside.number for beside in papers)), scale)
-    _asked(page, records)
-    _runs(page, records)
+        sweep_results.add_sweep_config(page, sweep)
+        sweep_results.add_sweep_results(page, sweep.analyze(), paper_numbers, scale)
+    _add_common_settings(page, records)
+    _add_run_table(page, records)
     if len(groups) < len(records):
         page.heading("By setting")
         page.text(
             "Runs that differ in the seed alone: mean and 95 % t-interval over those that are done, cut to 0-100 %."
         )
-        page.table(["setting", "result", "runs"], [[g.label, g.described(), g.states()] for g in groups])
+        page.table(["setting", "result", "runs"], [[g.label, g.format_result(), g.format_states()] for g in groups])
     if papers:
-        page.heading("Beside the papers")
-        page.table(COLUMNS, [beside.row() for beside in papers])
+        page.heading("PaperComparison the papers")
+        page.table(COLUMNS, [comparison.to_row() for comparison in papers])
     if len(groups) > MOST_LINES:
         page.text(
             f"Curves are drawn of the first {MOST_LINES} of {len(groups)} settings: name fewer folders for others."
         )
-    _charts(page, groups, scale)
-    _environment(page, records)
-    page.footer([f"bigbatch {__version__}. metrics.jsonl in each run's folder is the truth; this page was made of it."])
+    _add_charts(page, groups, scale)
+    _add_environments(page, records)
+    page.footer([f"bigbatch {__version__}. metrics.jsonl in each run's folder is the source of this page."])
     return page.write(out)
 
 
 def _label(label: str, sweep: Sweep, sweeps: Sequence[Sweep]) -> str:
-    """With the sweep's folder where there are several: settings of two sweeps are not one group."""
+    """With the name of the sweep where there are several, because settings of two sweeps are not one group."""
     return label if len(sweeps) == 1 else f"{sweep.folder.name}: {label}"
 
 
@@ -72,35 +73,35 @@ def _title(sweeps: Sequence[Sweep], records: Sequence[RunRecord]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _states(records: Sequence[RunRecord]) -> str:
+def _count_states(records: Sequence[RunRecord]) -> str:
     found_states = [record.state for record in records]
     counted = ", ".join(f"{found_states.count(state)} {state}" for state in dict.fromkeys(found_states))
     return f"{len(records)} run{'s' if len(records) != 1 else ''}: {counted}" if records else "no runs yet"
 
 
-def _scale(groups: Sequence[Group]) -> str:
+def _scale(groups: Sequence[RunGroup]) -> str:
     """What was run, for the corner of every chart."""
     counts = {len(group.records) for group in groups} or {0}
     seeds = f"n = {min(counts)}" if len(counts) == 1 else f"n = {min(counts)} to {max(counts)}"
-    names = (flat(record.run).get("dataset.name") for group in groups for record in group.records)
+    names = (flatten_fields(record.run).get("dataset.name") for group in groups for record in group.records)
     return ", ".join([*dict.fromkeys(name for name in names if isinstance(name, str)), seeds])
 
 
-def _best(page: Page, groups: Sequence[Group]) -> None:
+def _add_key_numbers(page: Page, groups: Sequence[RunGroup]) -> None:
     facts = []
     for record in (record for group in groups for record in group.records):
         if len(groups) == 1 and len(groups[0].records) == 1:
-            facts = [("state", record.state), *_numbers(record)]
+            facts = [("state", record.state), *_run_numbers(record)]
     if not facts:
         done = [group for group in groups if group.values]
         more_is_better = bool(done) and done[0].measure == "test_accuracy"
         ranked = sorted(done, key=lambda group: sum(group.values) / len(group.values), reverse=more_is_better)
-        facts = [(f"best: {group.label}", group.described()) for group in ranked[:1]]
-        facts += [(f"least good: {group.label}", group.described()) for group in ranked[1:][-1:]]
+        facts = [(f"best: {group.label}", group.format_result()) for group in ranked[:1]]
+        facts += [(f"worst: {group.label}", group.format_result()) for group in ranked[1:][-1:]]
     page.key_numbers(facts)
 
 
-def _numbers(record: RunRecord) -> list[tuple[str, str]]:
+def _run_numbers(record: RunRecord) -> list[tuple[str, str]]:
     facts = []
     if record.result:
         name, value = record.result
@@ -118,14 +119,15 @@ def _numbers(record: RunRecord) -> list[tuple[str, str]]:
     return facts
 
 
-def _asked(page: Page, records: Sequence[RunRecord]) -> None:
-    """What all runs have in common; what differs is in the table."""
+def _add_common_settings(page: Page, records: Sequence[RunRecord]) -> None:
+    """The settings that all runs have in common. Those that differ are in the table."""
     known = [record for record in records if record.run]
     if not known:
         return
-    page.heading("What was asked")
+    page.heading("Common settings")
     varied = set(differing_fields([record.run for record in known]))
-    common = {name: value for name, value in flat(known[0].run).items() if name not in varied and value is not None}
+    fields = flatten_fields(known[0].run)
+    common = {name: value for name, value in fields.items() if name not in varied and value is not None}
     page.code("\n".join(f"{name} = {format_value(value)}" for name, value in common.items()))
     commands = {_command(record) for record in known}
     if len(commands) == 1 and (command := commands.pop()):
@@ -138,13 +140,13 @@ def _command(record: RunRecord) -> str:
     return " ".join(map(str, words)) if isinstance(words, list) else ""
 
 
-def _runs(page: Page, records: Sequence[RunRecord]) -> None:
+def _add_run_table(page: Page, records: Sequence[RunRecord]) -> None:
     page.heading("Runs")
     varied = differing_fields([record.run for record in records if record.run])
     fields = list(dict.fromkeys([*_ALWAYS_SHOWN, *(name for name in varied if name != "name")]))
     measures = [name for name in ("test_accuracy", "test_perplexity", "test_loss") if _any_has(records, name)]
     columns = ["run", "state", *measures, "train_loss", "epochs", "steps", "seconds", "note", *fields]
-    rows = [_row(record, fields, measures) for record in records]
+    rows = [_run_row(record, fields, measures) for record in records]
     page.table(columns, rows)
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([columns, *rows])
@@ -155,8 +157,8 @@ def _any_has(records: Sequence[RunRecord], name: str) -> bool:
     return any(name in (record.last_test | record.summary) for record in records)
 
 
-def _row(record: RunRecord, fields: Sequence[str], measures: Sequence[str]) -> list[Any]:
-    own = flat(record.run)
+def _run_row(record: RunRecord, fields: Sequence[str], measures: Sequence[str]) -> list[Any]:
+    own = flatten_fields(record.run)
     last = record.rows[-1] if record.rows else {}
     known = record.last_test | {"epochs": last.get("epoch"), "steps": last.get("step")} | record.summary
     loss = known.get("train_loss", known.get("epoch_train_loss"))
@@ -167,20 +169,20 @@ def _row(record: RunRecord, fields: Sequence[str], measures: Sequence[str]) -> l
         loss,
         *(known.get(name) for name in ("epochs", "steps", "seconds")),
         record.note,
-        *(_plain(own.get(name)) for name in fields),
+        *(_to_cell(own.get(name)) for name in fields),
     ]
 
 
-def _plain(value: Any) -> Any:
+def _to_cell(value: Any) -> Any:
     return value if value is None or isinstance(value, int | float | str) else json.dumps(value)
 
 
-def _charts(page: Page, groups: Sequence[Group], scale: str) -> None:
+def _add_charts(page: Page, groups: Sequence[RunGroup], scale: str) -> None:
     drawn = [group for group in groups if any(record.rows for record in group.records)]
     if not drawn:
         return
     page.heading("Curves")
-    page.charts(curves(drawn, scale))
+    page.charts(metric_charts(drawn, scale))
     probes = probe_charts(drawn, scale)
     if probes:
         page.heading("Probes")
@@ -189,12 +191,12 @@ def _charts(page: Page, groups: Sequence[Group], scale: str) -> None:
         page.charts(probes)
 
 
-def _environment(page: Page, records: Sequence[RunRecord]) -> None:
-    """Where and with what, once for all runs that have it in common."""
+def _add_environments(page: Page, records: Sequence[RunRecord]) -> None:
+    """Code, packages and machine, once for all runs that share them."""
     environments: dict[str, list[str]] = {}
     for record in records:
         if record.about:
-            environments.setdefault(json.dumps(environment(record)), []).append(record.name)
+            environments.setdefault(json.dumps(environment_fields(record)), []).append(record.name)
     if environments:
         page.heading("Environment")
     for text, names in environments.items():
@@ -205,10 +207,10 @@ def _environment(page: Page, records: Sequence[RunRecord]) -> None:
         page.table(["what", "value"], [[name, format_value(value)] for name, value in json.loads(text).items()])
 
 
-def environment(record: RunRecord) -> dict[str, Any]:
+def environment_fields(record: RunRecord) -> dict[str, Any]:
     """Code, packages, machine."""
     commit = record.about.get("commit")
     changed = " with uncommitted changes" if record.about.get("dirty_diff") else ""
     fields: dict[str, Any] = {"commit": f"{commit}{changed}" if commit else "not in a repository"}
-    fields |= flat({name: record.about.get(name) or {} for name in ("packages", "hardware", "resolved")})
+    fields |= flatten_fields({name: record.about.get(name) or {} for name in ("packages", "hardware", "resolved")})
     return {name: value for name, value in fields.items() if value not in (None, [])}

@@ -1,4 +1,4 @@
-"""Runs beside what papers report: paper | ours | n | what differs."""
+"""Runs compared with the numbers that papers report."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any, NamedTuple
 from bigbatch import parts
 from bigbatch.output.formatting import format_value
 from bigbatch.recipes import PaperNumber
-from bigbatch.report.groups import Group, setting
-from bigbatch.report.records import differing_fields, flat
+from bigbatch.report.groups import RunGroup, training_settings
+from bigbatch.report.records import differing_fields, flatten_fields
 from bigbatch.sweeps import confidence_interval, format_metric
 
 _HARMLESS = ("probes", "batchnorm_group")  # probes only read; a group of "auto" is filled in by hand in some recipes
 COLUMNS = ("run", "measure", "paper", "source", "ours", "verdict", "differs from the paper's recipe in")
 
 
-class Beside(NamedTuple):
-    """One setting beside one number of a paper."""
+class PaperComparison(NamedTuple):
+    """One group of runs and one number of a paper."""
 
-    group: Group
+    group: RunGroup
     number: PaperNumber
     verdict: str
     differs: str
 
-    def row(self) -> list[Any]:
+    def to_row(self) -> list[Any]:
         number = self.number
         measure = number.measure.replace("_", " ")
         paper = format_metric(number.value, number.measure)
-        return [self.group.label, measure, paper, number.source, self.group.described(), self.verdict, self.differs]
+        return [self.group.label, measure, paper, number.source, self.group.format_result(), self.verdict, self.differs]
 
 
-def compare_with_papers(groups: Sequence[Group]) -> list[Beside]:
+def compare_with_papers(groups: Sequence[RunGroup]) -> list[PaperComparison]:
     """Every setting that has the dataset and the model of a recipe that states its paper's numbers."""
     recipes = list(_recipes_with_numbers())
     return [
-        Beside(group, number, _verdict(group, number), _differences(group, fields))
+        PaperComparison(group, number, _verdict(group, number), _differences(group, fields))
         for group in groups
         for fields, numbers in recipes
         if group.records[0].run and all(group.records[0].run.get(name) == fields[name] for name in ("dataset", "model"))
@@ -52,7 +52,7 @@ def _recipes_with_numbers() -> Iterator[tuple[dict[str, Any], tuple[PaperNumber,
             yield json.loads(recipe.run().to_json()), recipe.PAPER
 
 
-def _verdict(group: Group, number: PaperNumber) -> str:
+def _verdict(group: RunGroup, number: PaperNumber) -> str:
     if not group.values:
         return "not done"
     mean, low, high = confidence_interval(group.values)
@@ -65,9 +65,9 @@ def _verdict(group: Group, number: PaperNumber) -> str:
     return "better than the paper's number" if better else "worse than the paper's number"
 
 
-def _differences(group: Group, recipe: dict[str, Any]) -> str:
-    ours = setting(group.records[0])
+def _differences(group: RunGroup, recipe: dict[str, Any]) -> str:
+    ours = training_settings(group.records[0])
     theirs = {name: value for name, value in recipe.items() if name in ours}
     names = [name for name in differing_fields([theirs, ours]) if name.partition(".")[0] not in _HARMLESS]
-    values = flat(ours)
+    values = flatten_fields(ours)
     return ", ".join(f"{name}={format_value(values[name])}" for name in names if name in values) or "nothing"

@@ -1,4 +1,4 @@
-"""What a run's folder says, whatever state it is in: a damaged or unfinished run is a record too, never an error."""
+"""Runs as their folders describe them. A damaged or unfinished run is a record too, not an error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunRecord:
 
     @property
     def result(self) -> tuple[str, float] | None:
-        """What was measured at the end, or last where the end has not come: its name and its value."""
+        """The name and value of the final measure, or of the latest one if the run is unfinished."""
         found = self.last_test | self.summary
         return next(((name, found[name]) for name in MEASURES if isinstance(found.get(name), int | float)), None)
 
@@ -66,39 +66,39 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Sweep], list[RunRecord]]:
         if Sweep.is_sweep(path):
             sweeps.append(Sweep.open(path))
         elif Folder(path).exists():
-            records.append(read(path))
+            records.append(read_run(path))
         else:
             inside = sorted(child for child in path.iterdir() if Folder(child).exists()) if path.is_dir() else []
             if not inside:
                 raise Problem(f"{path} is neither a run nor a sweep nor a folder of runs: give runs/<name>-<hash>")
-            records += map(read, inside)
+            records += map(read_run, inside)
     return sweeps, list({record.path.resolve(): record for record in records}.values())
 
 
-def folders(paths: Iterable[Path]) -> list[Path]:
+def find_run_folders(paths: Iterable[Path]) -> list[Path]:
     """All runs behind folders, those of sweeps too."""
     sweeps, records = find_runs(paths)
-    return [*(record.path for record in records), *(path for sweep in sweeps for path in runs_of(sweep))]
+    return [*(record.path for record in records), *(path for sweep in sweeps for path in sweep_run_folders(sweep))]
 
 
-def runs_of(sweep: Sweep) -> list[Path]:
-    """Its runs' folders: a search has no list of points that would name them."""
+def sweep_run_folders(sweep: Sweep) -> list[Path]:
+    """The folders of its runs, found on disk, because a search has no list of points."""
     return sorted(path for path in (sweep.folder / "runs").glob("*") if Folder(path).exists())
 
 
-def read(path: Path) -> RunRecord:
-    """A record of whatever is readable."""
+def read_run(path: Path) -> RunRecord:
+    """Return a record of all that is readable."""
     folder = Folder(path)
     troubles: list[str] = []
-    about = _json(path / "run.json", troubles)
-    summary = _json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
-    rows = _rows(path / "metrics.jsonl", troubles)
+    about = _read_json(path / "run.json", troubles)
+    summary = _read_json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
+    rows = _read_metrics(path / "metrics.jsonl", troubles)
     if about and not isinstance(about.get("run"), dict):
         troubles.append("run.json does not describe a run")
     elif about and fingerprint(about["run"]) != about.get("hash"):
         troubles.append("run.json was changed after the run started")
     try:
-        state, note = _state(folder, summary)
+        state, note = _describe_state(folder, summary)
     except Problem as problem:
         troubles.append(str(problem))
     if troubles:
@@ -106,29 +106,29 @@ def read(path: Path) -> RunRecord:
     return RunRecord(path, state, note, about, rows, summary)
 
 
-def _state(folder: Folder, summary: dict[str, Any]) -> tuple[str, str]:
-    again = f"'bigbatch resume {folder.path}' goes on"
+def _describe_state(folder: Folder, summary: dict[str, Any]) -> tuple[str, str]:
+    resume = f"'bigbatch resume {folder.path}' continues it"
     match folder.status:
         case None:
-            return "not begun", again
+            return "not begun", resume
         case "running" if folder.lock_holder_pid() is None:
-            return "killed", again
+            return "killed", resume
         case "diverged":
             return "diverged", f"the loss was not finite at step {summary.get('diverged_at_step', '?')}"
         case "stopped" | "failed" as status:
-            return status, again
+            return status, resume
         case "done" if not summary:
             return "damaged", "it is done but has no summary.json"
         case status:
             return str(status), ""
 
 
-def _json(path: Path, troubles: list[str]) -> dict[str, Any]:
+def _read_json(path: Path, troubles: list[str]) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(value, dict):
             return value
-        troubles.append(f"{path.name} is no JSON object")
+        troubles.append(f"{path.name} is not a JSON object")
     except FileNotFoundError:
         troubles.append(f"it has no {path.name}")
     except (OSError, ValueError) as error:
@@ -136,7 +136,7 @@ def _json(path: Path, troubles: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _rows(path: Path, troubles: list[str]) -> list[dict[str, Any]]:
+def _read_metrics(path: Path, troubles: list[str]) -> list[dict[str, Any]]:
     """The rows up to the first that cannot be read."""
     rows: list[dict[str, Any]] = []
     try:
@@ -150,12 +150,12 @@ def _rows(path: Path, troubles: list[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"optimizer": {"lr": .1}}` becomes `{"optimizer.lr": .1}`; lists stay whole."""
+def flatten_fields(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"optimizer": {"lr": .1}}` becomes `{"optimizer.lr": .1}`; lists stay as they are."""
     found: dict[str, Any] = {}
     for key, value in fields.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
+            found |= flatten_fields(value, f"{prefix}{key}.")
         else:
             found[f"{prefix}{key}"] = value
     return found
@@ -163,7 +163,7 @@ def flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def differing_fields(runs: Iterable[dict[str, Any]]) -> list[str]:
     """The fields, flattened, that are not the same in all of them, in the order they come in."""
-    flattened = [flat(run) for run in runs]
+    flattened = [flatten_fields(run) for run in runs]
     names = dict.fromkeys(name for fields in flattened for name in fields)
     missing = object()
     return [

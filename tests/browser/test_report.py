@@ -20,7 +20,7 @@ from bigbatch.demo.page import build_page
 from bigbatch.demo.story import build_variants, compare_variants
 from bigbatch.filters.pipeline.results import ClassCounts, SampleCounts
 from bigbatch.recipes import legw_digits
-from bigbatch.report import compare, report
+from bigbatch.report import compare_runs, report
 from bigbatch.sweeps import Sweep
 
 
@@ -77,7 +77,7 @@ def test_the_report_of_a_sweep_shows_its_figures_and_gives_their_data(page, swee
 
 def test_two_runs_side_by_side(page, sweep, tmp_path):
     folders = sorted((sweep.folder / "runs").iterdir())[:2]
-    open_and_check(page, compare(folders, tmp_path / "both.html"), count=8)
+    open_and_check(page, compare_runs(folders, tmp_path / "both.html"), count=8)
     assert page.locator("h1").text_content() == f"{folders[0].name} beside {folders[1].name}"
 
 

@@ -11,9 +11,9 @@ from small import small_run
 
 from bigbatch.errors import Problem
 from bigbatch.recipes import load_run
-from bigbatch.report import compare, folders, report
+from bigbatch.report import compare_runs, find_run_folders, report
 from bigbatch.report.charts import downsample
-from bigbatch.report.records import differing_fields, flat, read
+from bigbatch.report.records import differing_fields, flatten_fields, read_run
 from bigbatch.sweeps import SearchConfig, Sweep, parse_ranges
 from bigbatch.sweeps.search import evaluate_on_held_out
 
@@ -80,7 +80,7 @@ def test_long_lines_are_thinned_by_means_or_by_leaving_out():
     line = [(float(step), float(step)) for step in range(1, 901)]
     means, every = downsample(line)
     assert (every, len(means), means[0], means[-1]) == (3, 300, (3.0, 2.0), (900.0, 899.0))
-    left, _ = downsample(line, as_they_are=True)
+    left, _ = downsample(line, keep_values=True)
     assert left[:2] == [(1.0, 1.0), (4.0, 4.0)]
     assert downsample(line[:300])[0] == line[:300]
 
@@ -101,13 +101,13 @@ def to_folder(path: Path) -> None:
 
 
 DAMAGE = {
-    "killed": (lambda folder: (folder / "status").write_text("running\n"), "goes on"),
-    "stopped": (lambda folder: (folder / "status").write_text("stopped\n"), "goes on"),
-    "failed": (lambda folder: (folder / "status").write_text("failed\n"), "goes on"),
-    "not begun": (lambda folder: (folder / "status").unlink(), "goes on"),
+    "killed": (lambda folder: (folder / "status").write_text("running\n"), "continues it"),
+    "stopped": (lambda folder: (folder / "status").write_text("stopped\n"), "continues it"),
+    "failed": (lambda folder: (folder / "status").write_text("failed\n"), "continues it"),
+    "not begun": (lambda folder: (folder / "status").unlink(), "continues it"),
     "no run.json": (lambda folder: (folder / "run.json").unlink(), "it has no run.json"),
     "cut run.json": (lambda folder: (folder / "run.json").write_text('{"run": {"da'), "run.json cannot be read"),
-    "no object": (lambda folder: (folder / "run.json").write_text("[1]"), "run.json is no JSON object"),
+    "no object": (lambda folder: (folder / "run.json").write_text("[1]"), "run.json is not a JSON object"),
     "changed": (
         lambda folder: (folder / "run.json").write_text((folder / "run.json").read_text().replace("256", "128")),
         "run.json was changed",
@@ -220,7 +220,7 @@ def test_the_trials_of_a_search_are_reported_and_mirrored_though_one_is_damaged(
     (base,) = (evaluate_on_held_out(point, asked) for point in sweep.points)
     tried = [base.run.with_settings([f"optimizer.lr={lr}"]) for lr in (0.1, 0.2, 0.3)]
     trials = [make(sweep.folder / "runs" / run.folder_name, run, [0.9]) for run in tried]
-    assert folders([sweep.folder]) == sorted(trials)
+    assert find_run_folders([sweep.folder]) == sorted(trials)
     (trials[0] / "run.json").write_text("[]")
     page = report([sweep.folder], tmp_path / "report.html")
     assert {row["run"]: row["state"] for row in downloads(page)["runs.csv"]} == {
@@ -252,18 +252,18 @@ def test_two_runs_side_by_side_with_what_differs(tmp_path):
     second = make(tmp_path / "small-b", small_run(optimizer={"name": "lars", "lr": 0.2}, seed=3), [0.6, 0.95])
     about = json.loads((second / "run.json").read_text())
     (second / "run.json").write_text(json.dumps(about | {"commit": "beef"}))
-    page = compare([first, second], tmp_path / "both.html")
+    page = compare_runs([first, second], tmp_path / "both.html")
     text = " ".join(text_of(page).split())
     differing_part = text.partition("What differs in their run.json")[2].partition("Curves")[0]
     assert "optimizer.name momentum lars optimizer.lr 0.1 0.2" in differing_part
     assert "seed 0 3" in differing_part
-    assert "optimizer.trust_coefficient (not there) 0.001" in differing_part
+    assert "optimizer.trust_coefficient (missing) 0.001" in differing_part
     assert "commit c0ffee beef" in differing_part
     assert "global_batch" not in differing_part
     assert "test_accuracy 0.9 0.95 0.05" in text
     assert {row["series"] for row in downloads(page)["test-accuracy.csv"]} == {"small-a", "small-b"}
     again = make(tmp_path / "elsewhere" / "small-a", small_run(), [0.5])
-    assert "the same run, started twice" in text_of(compare([first, again], tmp_path / "same.html"))
+    assert "the same run, started twice" in text_of(compare_runs([first, again], tmp_path / "same.html"))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_the_command_prints_the_address_of_the_page_and_fills_in_trackers(tmp_pa
 
 
 def test_what_differs_counts_what_is_missing():
-    assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
+    assert flatten_fields({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
     assert differing_fields([{"a": 1, "b": {"c": None}}, {"a": 1, "b": {}}, {"a": 1, "b": {}}]) == ["b.c"]
 
 
@@ -314,8 +314,8 @@ def test_a_run_that_trains_right_now_is_running(tmp_path):
 
     folder = make(tmp_path / "small-1", small_run(), [0.5], status="running")
     with Folder(folder).lock():
-        assert read(folder).state == "running"
-    assert read(folder).state == "killed"
+        assert read_run(folder).state == "running"
+    assert read_run(folder).state == "killed"
 
 
 def test_a_page_that_cannot_be_drawn_says_what_is_missing(tmp_path):

@@ -1,4 +1,4 @@
-"""What a sweep found out: accuracy against the batch, the critical batch, the batch that each learning rate prefers."""
+"""The results of a sweep: accuracy against the batch, the critical batch, the batch that each learning rate prefers."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from bigbatch.recipes import PaperNumber
 from bigbatch.sweeps import BatchCurve, Sweep, SweepResults, format_metric
 
 
-def add_question(page: Page, sweep: Sweep) -> None:
-    """The question."""
-    question = sweep.config
-    page.heading(f"Sweep: {question.title or sweep.folder.name}")
-    lines = [f"{name} = {', '.join(map(format_value, values))}" for name, values in question.grids.items()]
+def add_sweep_config(page: Page, sweep: Sweep) -> None:
+    """Add the grids, variants and seeds of a sweep."""
+    config = sweep.config
+    page.heading(f"Sweep: {config.title or sweep.folder.name}")
+    lines = [f"{name} = {', '.join(map(format_value, values))}" for name, values in config.grids.items()]
     lines += [
         f"{name}: {' '.join(f'{field}={format_value(value)}' for field, value in changes.items()) or 'unchanged'}"
-        for name, changes in question.variants.items()
+        for name, changes in config.variants.items()
     ]
-    lines.append(f"{question.seeds} seed{'s' if question.seeds != 1 else ''}, {len(sweep.points)} settings and seeds")
-    if question.command:
-        lines.append(" ".join(question.command))
+    lines.append(f"{config.seeds} seed{'s' if config.seeds != 1 else ''}, {len(sweep.points)} settings and seeds")
+    if config.command:
+        lines.append(" ".join(config.command))
     page.code("\n".join(lines))
 
 
-def add_answers(page: Page, found: SweepResults, numbers: list[PaperNumber], scale: str) -> None:
-    """The answers, warnings first where a grid ended too early."""
+def add_sweep_results(page: Page, found: SweepResults, numbers: list[PaperNumber], scale: str) -> None:
+    """Add the results, with warnings first where the best value lies at the edge of a grid."""
     for sentence in (*found.edge_warnings, *found.notes):
         page.text(sentence, "warning" if sentence in found.edge_warnings else "")
     for curve in found.curves:
@@ -41,9 +41,9 @@ def add_answers(page: Page, found: SweepResults, numbers: list[PaperNumber], sca
     )
     charts = []
     if found.curves:
-        charts.append((accuracy_chart(found, numbers, scale), _critical(found.curves)))
+        charts.append((accuracy_chart(found, numbers, scale), _describe_critical_batches(found.curves)))
     if len(found.preferred) > 1:
-        charts.append((preferred_batches(found, scale), "The batch of the best mean; the band is over seeds."))
+        charts.append((preferred_batch_chart(found, scale), "The batch of the best mean; the band is over seeds."))
     page.charts(charts)
 
 
@@ -75,7 +75,7 @@ def accuracy_chart(found: SweepResults, numbers: list[PaperNumber], scale: str) 
     return chart
 
 
-def preferred_batches(found: SweepResults, scale: str) -> Chart:
+def preferred_batch_chart(found: SweepResults, scale: str) -> Chart:
     """Gahlot et al., Figs. 4 and 5: which batch each learning rate prefers."""
     chart = Chart("Preferred batch for each lr", "learning rate", "global batch", scale=scale, log_x=True, log_y=True)
     lrs = sorted(found.preferred, key=lambda preferred: preferred.lr)
@@ -92,7 +92,7 @@ def preferred_batches(found: SweepResults, scale: str) -> Chart:
     return chart
 
 
-def _critical(curves: tuple[BatchCurve, ...]) -> str:
+def _describe_critical_batches(curves: tuple[BatchCurve, ...]) -> str:
     left = [f"{curve.label}: {curve.critical_batch:,}" for curve in curves if curve.critical_batch]
     if left:
         return f"Critical batches: {'; '.join(left)}."
