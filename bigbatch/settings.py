@@ -72,7 +72,7 @@ def _continue_numbers(text: str, items: list[str]) -> list[float]:
         raise Problem(f"'{text}': '...' stands between values and the last one, like 16,32,...,512")
     *given, last = (_parse_number(item, text) for item in items if item != _ELLIPSIS)
     whole = all(isinstance(value, int) for value in [*given, last])
-    ratio, difference = _sequence_step(given, last, text)
+    ratio, difference = _sequence_ratio_and_difference(given, last, text)
     values = list(given)
     while True:
         # from the first value, so that rounding errors do not accumulate
@@ -93,7 +93,7 @@ def _parse_number(item: str, text: str) -> float:
     return value
 
 
-def _sequence_step(given: list[float], last: float, text: str) -> tuple[float, float]:
+def _sequence_ratio_and_difference(given: list[float], last: float, text: str) -> tuple[float, float]:
     """Return (ratio, 0) or (1, difference)."""
     pairs = list(itertools.pairwise(given))
     differences = [later - earlier for earlier, later in pairs]

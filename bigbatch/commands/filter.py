@@ -114,7 +114,7 @@ def compare_filters(
     request = curation.ComparisonRequest(results, recipe, settings or [], seeds, runs_dir, data_dir, quiet)
     rows = curation.compare_results(request)
     if not quiet:
-        _print_comparison(rows, request.run())
+        _print_comparison(rows, request.build_run())
     return DONE
 
 

@@ -29,7 +29,7 @@ class ComparisonRequest:
     data_dir: Path | None = None
     quiet: bool = False
 
-    def run(self) -> Run | None:
+    def build_run(self) -> Run | None:
         """The run to train on each result."""
         if self.recipe is None:
             return None
@@ -71,7 +71,7 @@ def compare_results(request: ComparisonRequest) -> list[ComparisonRow]:
     if request.seeds < 1:
         raise Problem(f"--seeds must be at least 1, got {request.seeds}: use 1 or more")
     rows = measure_overlaps(paths)
-    run = request.run()
+    run = request.build_run()
     if run is None:
         return rows
     with show_progress(not request.quiet):

@@ -3,7 +3,7 @@
 A part offers `measure(state, config) -> dict`, and its config has `every_steps`. It is called when the global gradient
 is in `.grad` and the step is not yet taken. A probe that compares the two sides of a step is a generator instead: it
 yields where the step is taken and returns its dict. With `needs_micro_gradients = True` in its Config it finds them in
-`state.gradient.micro_gradients`. With `at_rest(state, config) -> dict` it says what to measure where the weights do not
+`state.gradient.micro_gradients`. A probe may offer `measure_at_rest(state, config) -> dict` for weights that do not
 change, as in `bigbatch probe`, which can afford more than a training.
 
 For any torch.nn.Module and loss, without anything else of bigbatch:

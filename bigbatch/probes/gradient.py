@@ -85,10 +85,10 @@ class GradientMeasurement(Measurement):
 
 def measure(state: ProbeState, config: Config) -> Row:
     smaller = {"population": config.population or 2048, "discard_batch": config.discard_batch or 1024}
-    return at_rest(state, config.model_copy(update=smaller))
+    return measure_at_rest(state, config.model_copy(update=smaller))
 
 
-def at_rest(state: ProbeState, config: Config) -> Row:
+def measure_at_rest(state: ProbeState, config: Config) -> Row:
     with preserve_model(state.model):
         row: Row = to_json(_measure_gradients(ProbedModel.of_run(state), config))
         return row

@@ -53,10 +53,10 @@ def measure(state: ProbeState, config: Config) -> Row:
             f"probe 'landscape' can keep points in {config.progress} only where the weights do not change: "
             f"leave 'progress' out of a training"
         )
-    return at_rest(state, config)
+    return measure_at_rest(state, config)
 
 
-def at_rest(state: ProbeState, config: Config) -> Row:
+def measure_at_rest(state: ProbeState, config: Config) -> Row:
     with preserve_model(state.model):
         objective = fixed_objective(state, config.samples)
         row: Row = to_json(_measure_losses(objective, config, state.run.seed, state.engine))

@@ -81,7 +81,7 @@ def measure(state: ProbeState, config: Config) -> Row:
     return row | _interval_over_rows(state.history, row, config) | {"layers": layers}
 
 
-def at_rest(state: ProbeState, config: Config) -> Row:
+def measure_at_rest(state: ProbeState, config: Config) -> Row:
     """At the present weights, from many batches of the run's size."""
     batch, own = state.batch.count, state.split.micro_batch
     with preserve_model(state.model):

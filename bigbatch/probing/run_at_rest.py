@@ -38,7 +38,7 @@ class RunAtRest(AssembledRun):
     def measure(self, config: parts.Config) -> Row:
         """One probe's measurement. A step that it compares with is taken and undone."""
         part = parts.find("probes", config.name)
-        answer = part.at_rest(self, config) if hasattr(part, "at_rest") else part.measure(self, config)
+        answer = part.measure_at_rest(self, config) if hasattr(part, "measure_at_rest") else part.measure(self, config)
         if not isinstance(answer, Generator):
             row: Row = to_json(answer)
             return row

@@ -68,7 +68,7 @@ def _pascal_point(
     )
 
 
-def _bound_point(what: str, ranks: int, efficiency: float, source: str) -> PublishedPoint:
+def _point_without_profile(what: str, ranks: int, efficiency: float, source: str) -> PublishedPoint:
     return PublishedPoint(
         *(what, ranks, efficiency, source),
         assumed="layers and times are not in the abstract: all communication hidden, only the slowest rank waited for",
@@ -109,9 +109,9 @@ TESTED = (
     _pascal_point("ResNet-101", 512, 0.90, "resnet", 129.0, 101),
     _pascal_point("Inception-V3", 512, 0.90, "inception3", 142.0),
     _pascal_point("VGG-16", 512, 0.68, "vgg16", 154.0),
-    _bound_point("Tiramisu, Piz Daint", 5300, 0.790, "Kurth et al. 2018, abstract"),
-    _bound_point("DeepLabv3+, Summit", 27360, 0.907, "Kurth et al. 2018, abstract"),
-    _bound_point("FCN, Summit", 27600, 0.93, "Laanait et al. 2019, abstract"),
+    _point_without_profile("Tiramisu, Piz Daint", 5300, 0.790, "Kurth et al. 2018, abstract"),
+    _point_without_profile("DeepLabv3+, Summit", 27360, 0.907, "Kurth et al. 2018, abstract"),
+    _point_without_profile("FCN, Summit", 27600, 0.93, "Laanait et al. 2019, abstract"),
 )
 
 
