@@ -53,10 +53,15 @@ _TYPES = ("int", "float", "str", "constrained-int", "constrained-float")  # pyda
 _LONGEST_GOT = 200  # letters: a whole table beside the sentence hides it
 
 
-class Config(BaseModel):
-    """The options of one part: frozen, finite, unknown keys refused. Each part's file has its own subclass."""
+class FrozenModel(BaseModel):
+    """A pydantic model that is frozen, has finite numbers and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Config(FrozenModel):
+    """The options of one part. Each part's file has its own subclass."""
+
     # What a part can do beyond the functions of its kind: its own Config overrides these.
     needs_probe: ClassVar[str | None] = None  # batch size: the probe whose measurements it follows
     sets_lr: ClassVar[bool] = False  # batch size: it has lr(position, run), used in place of the schedule's

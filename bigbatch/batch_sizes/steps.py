@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_serializer
+from pydantic import AliasChoices, Field, field_validator, model_serializer
 
 from bigbatch import parts
 from bigbatch.batch_sizes import History
@@ -14,10 +14,9 @@ from bigbatch.schedules.curves.plan import schedule_lr
 from bigbatch.schedules.curves.schedule import ScheduledRun
 
 
-class BatchStage(BaseModel):
+class BatchStage(parts.FrozenModel):
     """Holds from an epoch until the next stage begins, the last one until the end."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     from_epoch: float = Field(ge=0)
     global_batch: int = Field(gt=0)
     # None: the schedule decides. run.json keeps the earlier name, so that the hashes of finished runs hold.

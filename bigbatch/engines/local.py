@@ -7,19 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from bigbatch import parts
+from bigbatch.engines.communication.replicas import ReplicatedModelEngine
 
 
 class Config(parts.Config):
     """No options."""
 
 
-class Local:
+class Local(ReplicatedModelEngine):
     rank = 0
     world_size = 1
-    forward_is_collective = False
 
     def __init__(self) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -32,12 +31,6 @@ class Local:
 
     def sum_gradients(self, model: nn.Module) -> None:
         pass
-
-    def full_state(self, model: nn.Module, optimizer: Optimizer) -> tuple[nn.Module, dict[str, Any]]:
-        return model, optimizer.state_dict()
-
-    def restore(self, model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        optimizer.load_state_dict(state)
 
     def sum(self, tensor: Tensor) -> Tensor:
         return tensor

@@ -15,7 +15,7 @@ each step. An optimizer that `needs_closure` takes `step(closure)`, with a closu
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -47,11 +47,15 @@ class TorchConfig(parts.Config):
     weight_decay: float = Field(0.0, ge=0)
 
 
-def build_torch_optimizer(
-    optimizer: type[Optimizer], config: TorchConfig, named_parameters: Sequence[tuple[str, Parameter]], **fixed: Any
-) -> Optimizer:
-    """Build one of torch's own optimizers; the config names its options as torch does."""
-    return optimizer(named_parameters, **config.model_dump(exclude={"name"}), **fixed)
+def builder_for(
+    optimizer: Callable[..., Optimizer], **fixed_options: Any
+) -> Callable[[parts.Config, Sequence[tuple[str, Parameter]]], Optimizer]:
+    """Return the function `build` of an optimizer whose Config names options as its constructor does."""
+
+    def build(config: parts.Config, named_parameters: Sequence[tuple[str, Parameter]]) -> Optimizer:
+        return optimizer(named_parameters, **config.model_dump(exclude={"name"}), **fixed_options)
+
+    return build
 
 
 def build(config: parts.Config, named_parameters: Iterable[tuple[str, Parameter]]) -> Optimizer:

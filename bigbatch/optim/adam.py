@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import torch
 from pydantic import Field
-from torch.nn import Parameter
 
-from bigbatch.optim import TorchConfig, build_torch_optimizer
+from bigbatch.optim import TorchConfig, builder_for
 
 
 class Config(TorchConfig):
@@ -19,5 +17,4 @@ class Config(TorchConfig):
     amsgrad: bool = False
 
 
-def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> torch.optim.Optimizer:
-    return build_torch_optimizer(torch.optim.Adam, config, named_parameters)
+build = builder_for(torch.optim.Adam)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 
-from bigbatch import layers, parts, rng
+from bigbatch import layers, rng
+from bigbatch.optim import builder_for
 from bigbatch.optim.layerwise.base import Group, LayersByGroup, LayerTensors, LayerWiseOptimizer
 from bigbatch.optim.layerwise.kernels import decayed_gradient
 from bigbatch.optim.layerwise.options import Momentum, check_options, config_from_constructor
@@ -81,27 +81,13 @@ class Curvature(LayerWiseOptimizer):
         self.samples = int(samples)
         self.seed = seed
         self.needs_closure = hessian != "estimate"
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "max_radius": max_radius,
-            "steps": 0,
-            "exclude": exclude,
-            "foreach": None,
-            "fused": None,
-        }
-        super().__init__(params, defaults)
+        own = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "maximize": maximize, "exclude": exclude}
+        super().__init__(params, own | {"max_radius": max_radius, "steps": 0, "foreach": None, "fused": None})
 
     def _check_group(self, group: Group) -> None:
         super()._check_group(group)
         if self.needs_closure and any(is_sharded(parameter) for parameter in group["params"]):
             raise ValueError(f"hessian='{self.hessian}' does not support sharded parameters: use hessian='estimate'")
-
-    def _init_state(self, group: Group, parameter: Tensor, state: dict[str, Any]) -> None:
-        if group["momentum"]:
-            state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -216,8 +202,4 @@ def exact_diagonal(parameter: Tensor, gradient: Tensor) -> Tensor:
 
 
 Config = config_from_constructor(Curvature)
-
-
-def build(config: parts.Config, named_parameters: Sequence[tuple[str, Parameter]]) -> Curvature:
-    """Build the optimizer of a run."""
-    return Curvature(named_parameters, **config.model_dump(exclude={"name"}))
+build = builder_for(Curvature)

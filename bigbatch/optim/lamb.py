@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 
-from bigbatch import layers, parts
+from bigbatch import layers
+from bigbatch.optim import builder_for
 from bigbatch.optim.layerwise.base import Group, LayersByGroup, LayerTensors, LayerWiseOptimizer
 from bigbatch.optim.layerwise.kernels import (
     choose_implementation,
@@ -226,8 +225,4 @@ def _foreach_steps(group: Group, alike: list[LayerTensors]) -> list[Tensor]:
 
 
 Config = config_from_constructor(LAMB)
-
-
-def build(config: parts.Config, named_parameters: Sequence[tuple[str, Parameter]]) -> LAMB:
-    """Build the optimizer of a run."""
-    return LAMB(named_parameters, **config.model_dump(exclude={"name"}))
+build = builder_for(LAMB)

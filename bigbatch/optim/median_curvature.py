@@ -8,10 +8,10 @@ from typing import Literal
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 
-from bigbatch import layers, parts
+from bigbatch import layers
+from bigbatch.optim import builder_for
 from bigbatch.optim.layerwise.base import Group, LayersByGroup, LayerTensors
 from bigbatch.optim.layerwise.kernels import group_by_device_and_dtype
 from bigbatch.optim.layerwise.momentum import LayerWiseMomentum
@@ -102,8 +102,4 @@ def _row_medians(rows: Tensor, group: Group) -> Tensor:
 
 
 Config = config_from_constructor(MedianCurvature)
-
-
-def build(config: parts.Config, named_parameters: Sequence[tuple[str, Parameter]]) -> MedianCurvature:
-    """Build the optimizer of a run."""
-    return MedianCurvature(named_parameters, **config.model_dump(exclude={"name"}))
+build = builder_for(MedianCurvature)

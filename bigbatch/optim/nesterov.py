@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from pydantic import Field
-from torch.nn import Parameter
 
-from bigbatch.optim import TorchConfig, build_torch_optimizer
+from bigbatch.optim import TorchConfig, builder_for
 
 
 class Config(TorchConfig):
@@ -16,5 +13,4 @@ class Config(TorchConfig):
     momentum: float = Field(0.9, gt=0, lt=1)
 
 
-def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> torch.optim.Optimizer:
-    return build_torch_optimizer(torch.optim.SGD, config, named_parameters, nesterov=True)
+build = builder_for(torch.optim.SGD, nesterov=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
-from torch.nn import Parameter
 from torch.optim.optimizer import ParamsT
 
-from bigbatch import layers, parts
+from bigbatch import layers
+from bigbatch.optim import builder_for
 from bigbatch.optim.layerwise.base import Group
 from bigbatch.optim.layerwise.momentum import LayerWiseMomentum
 from bigbatch.optim.layerwise.options import Momentum, config_from_constructor, constructor_options
@@ -66,8 +66,4 @@ class PercentDelta(LayerWiseMomentum):
 
 
 Config = config_from_constructor(PercentDelta)
-
-
-def build(config: parts.Config, named_parameters: Sequence[tuple[str, Parameter]]) -> PercentDelta:
-    """Build the optimizer of a run."""
-    return PercentDelta(named_parameters, **config.model_dump(exclude={"name"}))
+build = builder_for(PercentDelta)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from pydantic import Field
-from torch.nn import Parameter
 
-from bigbatch.optim import TorchConfig, build_torch_optimizer
+from bigbatch.optim import TorchConfig, builder_for
 
 
 class Config(TorchConfig):
@@ -19,5 +16,4 @@ class Config(TorchConfig):
     centered: bool = False
 
 
-def build(config: Config, named_parameters: Sequence[tuple[str, Parameter]]) -> torch.optim.Optimizer:
-    return build_torch_optimizer(torch.optim.RMSprop, config, named_parameters)
+build = builder_for(torch.optim.RMSprop)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 from torch import Tensor
 
 from bigbatch import parts
@@ -17,10 +17,9 @@ from bigbatch.selectors.discarding import discard_count
 Divisor = Literal["kept", "all"]
 
 
-class DiscardStage(BaseModel):
+class DiscardStage(parts.FrozenModel):
     """Holds from an epoch until the next stage begins."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     from_epoch: float = Field(ge=0)
     discard: float = Field(ge=0, lt=1)
 

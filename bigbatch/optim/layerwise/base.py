@@ -48,7 +48,7 @@ LayersByGroup = list[tuple[Group, list[LayerTensors]]]
 
 
 class LayerWiseOptimizer(Optimizer):
-    """Base of the layer-wise optimizers. A subclass has `_init_state` and `_update`."""
+    """Base of the layer-wise optimizers. A subclass has `_update`."""
 
     needs_closure = False
 
@@ -125,8 +125,9 @@ class LayerWiseOptimizer(Optimizer):
                 )
 
     def _init_state(self, group: Group, parameter: Tensor, state: dict[str, Any]) -> None:
-        """Create the state of a parameter before its first step."""
-        raise NotImplementedError
+        """Create the state of a parameter before its first step: the momentum, if any."""
+        if group["momentum"]:
+            state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
 
     def _update(self, collected: LayersByGroup) -> None:
         """Update the weights of all layers."""

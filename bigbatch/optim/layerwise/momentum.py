@@ -45,10 +45,6 @@ class LayerWiseMomentum(LayerWiseOptimizer):
         if group["nesterov"] and group["fused"]:
             raise ValueError("fused=True does not support nesterov=True: leave fused at None")
 
-    def _init_state(self, group: Group, parameter: Tensor, state: dict[str, Any]) -> None:
-        if group["momentum"]:
-            state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-
     def _tensors_to_norm(self, group: Group, parameter: Tensor, gradient: Tensor) -> tuple[Tensor, ...]:
         """Return the tensors whose norms determine the ratio."""
         raise NotImplementedError

@@ -12,18 +12,17 @@ from itertools import pairwise
 from math import cos, floor, pi
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from bigbatch import parts
 from bigbatch.schedules.curves.checks import validate_model
 
 Over = Literal["training", "after_warmup"]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
-class BaseDecay(BaseModel):
+class BaseDecay(parts.FrozenModel):
     """Base of the decays."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @abstractmethod
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:

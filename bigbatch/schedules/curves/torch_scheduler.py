@@ -14,16 +14,20 @@ from bigbatch.schedules.curves.checks import check_positive
 
 
 class PositionLR(LRScheduler):
-    """An LRScheduler that computes the learning rate from the samples seen.
+    """An LRScheduler that follows a schedule, any function of a position; call `step()` after each batch.
 
+    `samples_per_epoch` is what one pass of the loader yields over all ranks (with `drop_last`, only the full
+    batches); `global_batch` counts all ranks and accumulation steps. The first parameter group gets the schedule's
+    learning rate, the others keep their proportion to it. Under Accelerate do not prepare it: a prepared scheduler is
+    stepped once for each process.
     Loading its state, a few numbers, sets the optimizer's learning rate: optimizer and scheduler may be built and
     loaded in any order.
     """
 
     def __init__(
         self,
-        optimizer: Optimizer,
         schedule: Callable[[Position], float],
+        optimizer: Optimizer,
         *,
         total_epochs: float,
         samples_per_epoch: int,
@@ -101,25 +105,4 @@ def _lr_proportions(optimizer: Optimizer) -> list[float]:
     return [lr / lrs[0] for lr in lrs]
 
 
-def as_torch(
-    schedule: Callable[[Position], float],
-    optimizer: Optimizer,
-    *,
-    total_epochs: float,
-    samples_per_epoch: int,
-    global_batch: int,
-) -> PositionLR:
-    """Return an LRScheduler that follows a schedule, any function of a position; call `step()` after each step.
-
-    `samples_per_epoch` is what one pass of the loader yields over all ranks (with `drop_last`, only the full
-    batches); `global_batch` counts all ranks and accumulation steps. The first parameter group gets the schedule's
-    lr, the others keep their proportion to it. Under Accelerate do not prepare it: a prepared scheduler is stepped
-    once for each process.
-    """
-    return PositionLR(
-        optimizer,
-        schedule,
-        total_epochs=total_epochs,
-        samples_per_epoch=samples_per_epoch,
-        global_batch=global_batch,
-    )
+as_torch = PositionLR

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from bigbatch import parts
 
 Start = Annotated[float, Field(ge=0, le=1)] | Literal["baseline"]
 
 
-class BaseWarmup(BaseModel):
-    """Base of the warm-ups."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class NoWarmup(BaseWarmup):
+class NoWarmup(parts.FrozenModel):
     """The peak from the first step."""
 
     kind: Literal["none"] = "none"
 
 
-class ConstantWarmup(BaseWarmup):
+class ConstantWarmup(parts.FrozenModel):
     """One low learning rate, then the peak at once."""
 
     kind: Literal["constant"] = "constant"
@@ -29,7 +25,7 @@ class ConstantWarmup(BaseWarmup):
     start: Annotated[float, Field(gt=0, le=1)] | Literal["baseline"] = "baseline"  # fraction of the peak, or unscaled
 
 
-class GradualWarmup(BaseWarmup):
+class GradualWarmup(parts.FrozenModel):
     """A straight line from the start to the peak."""
 
     kind: Literal["gradual"] = "gradual"
