@@ -25,11 +25,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bigbatch.scaling.machine import find_machine
-    from bigbatch.scaling.published import compare_published
-    from bigbatch.scaling.simulation import configure_engine, rank_counts, simulate
-    from bigbatch.scaling.training_time import TrainingTimeEstimator
-    from bigbatch.scaling.workload import Workload
+    from bigbatch.scaling.machine import find_machine as find_machine
+    from bigbatch.scaling.published import compare_published as compare_published
+    from bigbatch.scaling.simulation import configure_engine as configure_engine
+    from bigbatch.scaling.simulation import rank_counts as rank_counts
+    from bigbatch.scaling.simulation import simulate as simulate
+    from bigbatch.scaling.training_time import TrainingTimeEstimator as TrainingTimeEstimator
+    from bigbatch.scaling.workload import Workload as Workload
 
 _MODULES = {
     "TrainingTimeEstimator": "training_time",
@@ -40,15 +42,6 @@ _MODULES = {
     "rank_counts": "simulation",
     "simulate": "simulation",
 }
-__all__ = [
-    "TrainingTimeEstimator",
-    "Workload",
-    "compare_published",
-    "configure_engine",
-    "find_machine",
-    "rank_counts",
-    "simulate",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -50,13 +50,7 @@ class SimulatedDDP(SimulatedEngine):
         return (self.first_bucket_mb or torchs_mb) * MIB, self.bucket_mb * MIB
 
     def simulate_step(
-        self,
-        profile: Profile,
-        machine: Machine,
-        ranks: int,
-        *,
-        zero_cost: Collection[str] = (),
-        first_cycle_us: float | None = None,
+        self, profile: Profile, machine: Machine, ranks: int, *, zero_cost: Collection[str] = ()
     ) -> SimulatedStep:
         if ranks == 1:
             return SimulatedStep(profile, ranks)

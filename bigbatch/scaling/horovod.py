@@ -99,6 +99,7 @@ class SimulatedHorovod(SimulatedEngine):
         zero_cost: Collection[str] = (),
         first_cycle_us: float | None = None,
     ) -> SimulatedStep:
+        """A cycle begins `first_cycle_us` after the step does; None: with the backward pass."""
         if ranks == 1:
             return SimulatedStep(profile, ranks)
         cached = sum(len(layer.gradient_bytes) for layer in profile.layers) <= self.cache_capacity

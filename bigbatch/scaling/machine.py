@@ -28,6 +28,7 @@ from pydantic import (
 from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain
 from bigbatch.scaling.profile import Layer, LayerShape, Profile
+from bigbatch.settings import assign
 
 FASTEST_LINK_GB_S = 20_000.0  # ten times what any node had by 2026: a larger number is probably in another unit
 _SHIPPED = Path(__file__).parent / "machines"
@@ -170,15 +171,10 @@ class Machine(FrozenModel):
         """Return a copy with settings like `{"links.algorithms": "ring", "jitter.fraction": 0.02}`."""
         fields = self.model_dump(mode="json")
         for path, value in settings.items():
-            *parents, last = path.split(".")
-            inner = fields
-            for parent in parents:
-                if inner.get(parent) is None:
-                    inner[parent] = {}
-                inner = inner[parent]
-                if not isinstance(inner, dict):
-                    raise Problem(f"machine '{self.name}' has no setting '{path}': see 'bigbatch scale machine'")
-            inner[last] = value
+            try:
+                assign(fields, path, value)
+            except Problem as problem:
+                raise Problem(f"machine '{self.name}': {problem}") from problem
         return _validate(fields, f"machine '{self.name}'")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from bigbatch.scaling.jitter import expected_slowdown, slowdown_quantile
 from bigbatch.scaling.machine import Jitter, Machine, find_machine
@@ -152,25 +152,8 @@ def compare_published(jitter: Jitter | None = None) -> list[PublishedComparison]
     return [_compare(point, jitter) for point in (FITTED, *TESTED)]
 
 
-def fit_jitter(kind: Literal["exponential", "normal"] = "exponential") -> float:
-    """Find the jitter with which the simulator gives the published efficiency of the fitted point, by bisection.
-
-    0 where the simulated efficiency is lower even without jitter.
-    """
-    machine = find_machine(FITTED.machine)
-    profile, engine = _profile(FITTED, machine), configure_engine(FITTED.engine, FITTED.options)
-    low, high = 0.0, 0.5
-    for _ in range(50):
-        middle = (low + high) / 2
-        jittery = machine.model_copy(update={"jitter": Jitter(fraction=middle, kind=kind)})
-        if StepSimulator(profile, engine, jittery).efficiency(FITTED.ranks) > FITTED.efficiency:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-def _profile(point: PublishedPoint, machine: Machine) -> Profile:
+def profile_point(point: PublishedPoint, machine: Machine) -> Profile:
+    """Return what one rank of a published point computes in a step."""
     assert machine.device is not None
     assert point.model is not None
     profile = machine.device.profile(point.what, imagenet_layers(point.model, point.depth), point.rank_batch)
@@ -185,7 +168,7 @@ def _compare(point: PublishedPoint, jitter: Jitter | None) -> PublishedCompariso
         slow, fast = (slowdown_quantile(machine.jitter, point.ranks, quantile) for quantile in reversed(BAND))
         efficiency = 1 / expected_slowdown(machine.jitter, point.ranks)
         return PublishedComparison(point, efficiency, 1 / slow, 1 / fast, efficiency, efficiency, "jitter")
-    profile = _profile(point, machine)
+    profile = profile_point(point, machine)
 
     def simulator(machine: Machine, **version: Any) -> StepSimulator:
         return StepSimulator(profile, configure_engine(point.engine, {**point.options, **version}), machine)

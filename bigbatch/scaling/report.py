@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bigbatch.artifacts import atomic
+from bigbatch.artifacts import atomic, provenance
 from bigbatch.artifacts.metrics import dump_json
 from bigbatch.output.figures import COLOURS, Band, Chart
 from bigbatch.output.formatting import format_csv, terminal_table
@@ -20,8 +20,6 @@ from bigbatch.scaling.phases import Bar, StepPhases
 from bigbatch.scaling.published import PublishedComparison, compare_published
 from bigbatch.scaling.simulation import TERMS, ScalingPoint, Simulation, StepSimulator
 from bigbatch.scaling.training_time import BATCH_RULES, TrainingPlan, TrainingTime, shortest
-
-MOST_MARKED_POINTS = 40
 
 # simulate
 
@@ -49,51 +47,73 @@ _TERM_NAMES = {
 }
 
 
+_COLUMNS = (
+    "engine",
+    "nodes",
+    "ranks",
+    "step ms",
+    "exposed",
+    "all-reduces",
+    "efficiency",
+    "9 of 10 steps",
+    "bottleneck",
+)
+
+
+def _simulation_rows(points: Sequence[ScalingPoint]) -> list[list[str]]:
+    return [
+        [
+            *(
+                one.engine,
+                f"{one.nodes:,}",
+                f"{one.ranks:,}",
+                f"{one.step_us / 1e3:.2f}",
+                f"{one.exposed_us / 1e3:.2f}",
+            ),
+            *(str(one.all_reduces), f"{one.efficiency:.1%}", f"{one.low:.1%} to {one.high:.1%}", one.bottleneck),
+        ]
+        for one in points
+    ]
+
+
 def print_simulation(found: Simulation) -> None:
-    console = Console()
-    profile = found.profile
+    console, profile = Console(), found.profile
     console.print(
         f"{profile.model}: {profile.gradient_bytes / 2**20:.1f} MiB of gradients, batch {profile.rank_batch} per rank, "
         f"{profile.compute_us / 1e3:.1f} ms per step alone ({profile.source}); machine {found.machine.name}",
         highlight=False,
     )
-    columns = ("ranks", "step ms", "exposed", "all-reduces", "efficiency", "9 of 10 steps", "bottleneck")
     for name, points in found.curves.items():
-        rows = (
-            (f"{one.ranks:,}", f"{one.step_us / 1e3:.2f}", f"{one.exposed_us / 1e3:.2f}", str(one.all_reduces),
-             f"{one.efficiency:.1%}", f"{one.low:.1%} to {one.high:.1%}", one.bottleneck)
-            for one in points
-        )  # fmt: skip
-        console.print(terminal_table(columns, rows, title=f"{name} (simulated)"))
+        rows = [row[2:] for row in _simulation_rows(points)]
+        console.print(terminal_table(_COLUMNS[2:], rows, title=f"{name} (simulated)"))
 
 
 def write_simulation(found: Simulation, folder: Path, command: str, pictured_ranks: int) -> Path:
     """Write simulate.json, simulate.csv, the figures of Gahlot et al. 2020, Fig. 8, and a page; return the page."""
     scale = f"simulated: {found.profile.model}, batch {found.profile.rank_batch} per rank, machine {found.machine.name}"
-    curve = draw_efficiency(found.curves, scale)
-    steps = {
-        name: draw_streams(
-            f"One step of {name} on {pictured_ranks:,} ranks", one.expected_step(pictured_ranks).phases(), scale
+    curves = {"efficiency": draw_efficiency(found.curves, scale)}
+    if isinstance(found.machine.links, NcclLinks):
+        curves["versions"] = draw_versions(found, scale)
+    steps = {}
+    for name, simulator in found.simulators.items():
+        title, phases = (
+            f"One step of {name} on {pictured_ranks:,} ranks",
+            simulator.expected_step(pictured_ranks).phases(),
         )
-        for name, one in found.simulators.items()
-    }
-    versions = [draw_versions(found, scale)] if isinstance(found.machine.links, NcclLinks) else []
+        steps[f"step_{name}"] = draw_streams(title, phases, scale)
     atomic.write_text(folder / "simulate.json", dump_json(found.to_json(), indent=2))
     atomic.write_text(folder / "simulate.csv", format_csv(found.rows()))
-    curve.save(folder / "efficiency")
-    for name, chart in steps.items():
-        chart.save(folder / f"step_{name}")
-    for chart in versions:
-        chart.save(folder / "versions")
+    for name, chart in {**curves, **steps}.items():
+        chart.save(folder / name)
 
     page = Page(f"{found.profile.model} on {found.machine.name}: scaling, simulated", _SIMULATED)
     page.key_numbers(
         (f"{name} on {last.ranks:,} ranks ({last.low:.1%} to {last.high:.1%})", f"{last.efficiency:.1%}")
-        for name, last in ((name, points[-1]) for name, points in found.curves.items())
+        for name, (*_, last) in found.curves.items()
     )
     captions = ("Weak scaling: the same batch per rank. The band holds nine of ten steps.", "Other library versions.")
-    page.charts(zip((curve, *versions), captions, strict=False))
-    if versions:
+    page.charts(zip(curves.values(), captions, strict=False))
+    if "versions" in curves:
         page.text(_VERSIONS)
     page.heading("One step")
     page.text(
@@ -105,14 +125,7 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
     page.text("Each line: by how much a step would be shorter if this term alone cost nothing.")
     page.charts((draw_term_costs(name, points, scale), "") for name, points in found.curves.items())
     page.heading("Numbers")
-    page.table(
-        ["engine", "ranks", "nodes", "step ms", "exposed ms", "all-reduces", "efficiency", "low", "high", "bottleneck"],
-        (
-            (p.engine, p.ranks, p.nodes, p.step_us / 1e3, p.exposed_us / 1e3, p.all_reduces, p.efficiency, p.low,
-             p.high, p.bottleneck)
-            for p in found.points
-        ),
-    )  # fmt: skip
+    page.table(_COLUMNS, _simulation_rows(found.points))
     add_published_points(page, compare_published())
     page.footer(
         [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
@@ -120,44 +133,40 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
     return page.write(folder / "simulate.html")
 
 
+def _efficiency_chart(title: str, scale: str) -> Chart:
+    chart = Chart(title, "ranks", "efficiency", scale=scale, log_x=True)
+    chart.axes.set_ylim(0, 1.05)
+    return chart
+
+
 def draw_efficiency(curves: Mapping[str, Sequence[ScalingPoint]], scale: str) -> Chart:
     """Fig. 8 (left): weak-scaling efficiency, with the band of nine of ten steps."""
-    chart = Chart("Efficiency against ranks", "ranks", "efficiency", scale=scale, log_x=True)
+    chart = _efficiency_chart("Efficiency against ranks", scale)
     for name, points in curves.items():
-        chart.line(
-            name,
-            [point.ranks for point in points],
-            [point.efficiency for point in points],
-            band=Band([point.low for point in points], [point.high for point in points]),
-            markers=len(points) <= MOST_MARKED_POINTS,
-        )
-    chart.axes.set_ylim(0, 1.05)
+        band = Band([one.low for one in points], [one.high for one in points])
+        chart.line(name, [one.ranks for one in points], [one.efficiency for one in points], band=band)
     return chart
 
 
 def draw_versions(found: Simulation, scale: str) -> Chart:
     """The same training with the collectives and the negotiation of different library versions."""
-    chart = Chart("What library versions change", "ranks", "efficiency", scale=scale, log_x=True)
+    chart = _efficiency_chart("What library versions change", scale)
     for name, simulator in found.simulators.items():
         ranks = [point.ranks for point in found.curves[name]]
         for label, algorithms, options in _VARIANTS[name]:
             machine = found.machine.with_settings({"links.algorithms": algorithms})
             variant = StepSimulator(found.profile, simulator.engine.model_copy(update=options), machine)
-            efficiencies = [variant.efficiency(count) for count in ranks]
-            markers = len(ranks) <= MOST_MARKED_POINTS
-            chart.line(f"{name}, {label}", ranks, efficiencies, markers=markers, dashed=name == "ddp")
-    chart.axes.set_ylim(0, 1.05)
+            chart.line(f"{name}, {label}", ranks, map(variant.efficiency, ranks), dashed=name == "ddp")
     return chart
 
 
 def draw_term_costs(engine: str, points: Sequence[ScalingPoint], scale: str) -> Chart:
     """By how much the step would be shorter without each term."""
     chart = Chart(f"What bends the curve: {engine}", "ranks", "ms per step", scale=scale, log_x=True)
-    ranks, markers = [point.ranks for point in points], len(points) <= MOST_MARKED_POINTS
     for term in TERMS:
         values = [point.term_cost_us[term] / 1e3 for point in points]
         if any(values):
-            chart.line(_TERM_NAMES[term], ranks, values, markers=markers)
+            chart.line(_TERM_NAMES[term], [point.ranks for point in points], values)
     return chart
 
 
@@ -214,7 +223,7 @@ def _bar_colour(bar: Bar, index: int) -> str:
 
 # plan
 
-_PLAN_COLUMNS = ("ranks", "global batch", "per rank", "step ms", "samples", "time", "speed-up")
+_PLAN_COLUMNS = ("ranks", "global batch", "per rank", "step ms", "samples", "time", "speed-up", "")
 _PLAN_WARNING = "Simulated: nobody ran this. 'bigbatch scale published' shows how far the simulator can be trusted."
 _SMALL_BATCHES = (
     "Small batches per rank leave a device half idle. All that the simulator knows of this is a least time per layer "
@@ -227,19 +236,25 @@ _RULE_NAMES = {
 }
 
 
-def print_plan(plan: TrainingPlan) -> None:
-    times, best = plan.times, shortest(plan.times)
-    rows = (
-        (f"{one.ranks:,}", f"{one.global_batch:,}", f"{one.rank_batch:,}", f"{one.step_us / 1e3:.2f}",
-         f"{one.samples:.3g} x", f"{one.time:.3g}", _format_speedup(one.time), "<- best" if one is best else "")
+def _plan_rows(times: Sequence[TrainingTime]) -> list[list[str]]:
+    """The best batch for each number of ranks."""
+    best = shortest(times)
+    return [
+        [
+            *(f"{one.ranks:,}", f"{one.global_batch:,}", f"{one.rank_batch:,}", f"{one.step_us / 1e3:.2f}"),
+            *(f"{one.samples:.3g} x", f"{one.time:.3g}", _format_speedup(one.time), "<- best" if one is best else ""),
+        ]
         for one in times
         if one.batch_rule == "best"
-    )  # fmt: skip
-    console = Console()
-    console.print(terminal_table((*_PLAN_COLUMNS, ""), rows))
-    console.print(describe_plan(times, plan.most_ranks), highlight=False)
+    ]
+
+
+def print_plan(plan: TrainingPlan) -> None:
+    console, best = Console(), shortest(plan.times)
+    console.print(terminal_table(_PLAN_COLUMNS, _plan_rows(plan.times)))
+    console.print(describe_plan(plan.times, plan.most_ranks), highlight=False)
     console.print(_PLAN_WARNING, highlight=False)
-    if best.rank_batch < max(one.rank_batch for one in times):
+    if best.rank_batch < max(one.rank_batch for one in plan.times):
         console.print(_SMALL_BATCHES, highlight=False)
 
 
@@ -275,14 +290,7 @@ def write_plan(plan: TrainingPlan, folder: Path, command: str) -> Path:
     page.text(answer)
     page.charts([(chart, "Lower is faster. The band is the interval of the noise scale, where it is known.")])
     page.text("The best batch for each number of ranks. Times and samples are over those of one rank at present.")
-    page.table(
-        _PLAN_COLUMNS,
-        (
-            (o.ranks, o.global_batch, o.rank_batch, o.step_us / 1e3, o.samples, o.time, _format_speedup(o.time))
-            for o in times
-            if o.batch_rule == "best"
-        ),
-    )
+    page.table(_PLAN_COLUMNS, _plan_rows(times))
     page.text(_SMALL_BATCHES, kind="warning")
     page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
     return page.write(folder / "plan.html")
@@ -294,13 +302,8 @@ def draw_training_times(times: Sequence[TrainingTime], scale: str) -> Chart:
     for rule in BATCH_RULES:
         chosen = [one for one in times if one.batch_rule == rule]
         if chosen:
-            chart.line(
-                _RULE_NAMES[rule],
-                [one.ranks for one in chosen],
-                [one.time for one in chosen],
-                band=Band([one.time_low for one in chosen], [one.time_high for one in chosen]),
-                markers=len(chosen) <= MOST_MARKED_POINTS,
-            )
+            band = Band([one.time_low for one in chosen], [one.time_high for one in chosen])
+            chart.line(_RULE_NAMES[rule], [one.ranks for one in chosen], [one.time for one in chosen], band=band)
     best = shortest(times)
     chart.vertical_line(best.ranks, f"{best.ranks:,} ranks, batch {best.global_batch:,}")
     return chart
@@ -316,32 +319,23 @@ def _format_speedup(time: float) -> str:
 
 # published
 
-_PUBLISHED_COLUMNS = ("what", "ranks", "published", "simulated", "error", "9 of 10 steps", "over versions",
-                      "bottleneck", "verdict", "source", "assumed")  # fmt: skip
-
 
 def published_rows(comparisons: Sequence[PublishedComparison]) -> list[dict[str, object]]:
     """The table of published points."""
     return [
-        dict(
-            zip(
-                _PUBLISHED_COLUMNS,
-                (
-                    one.published.what,
-                    one.published.ranks,
-                    f"{one.published.efficiency:.1%}",
-                    f"{one.efficiency:.1%}",
-                    f"{_format_error(one)} points",
-                    f"{one.low:.1%} to {one.high:.1%}",
-                    f"{one.least:.1%} to {one.most:.1%}" if one.published.model else "",
-                    one.bottleneck,
-                    one.verdict,
-                    one.published.source,
-                    one.published.assumed,
-                ),
-                strict=True,
-            )
-        )
+        {
+            "what": one.published.what,
+            "ranks": one.published.ranks,
+            "published": f"{one.published.efficiency:.1%}",
+            "simulated": f"{one.efficiency:.1%}",
+            "error": f"{_format_error(one)} points",
+            "9 of 10 steps": f"{one.low:.1%} to {one.high:.1%}",
+            "over versions": f"{one.least:.1%} to {one.most:.1%}" if one.published.model else "",
+            "bottleneck": one.bottleneck,
+            "verdict": one.verdict,
+            "source": one.published.source,
+            "assumed": one.published.assumed,
+        }
         for one in comparisons
     ]
 
@@ -350,7 +344,8 @@ def add_published_points(page: Page, comparisons: Sequence[PublishedComparison])
     """Add the table of published points, and a sentence for each that the simulator gets wrong."""
     page.heading("Compared with published measurements")
     page.text(_describe_fit(comparisons))
-    page.table(_PUBLISHED_COLUMNS, (list(row.values()) for row in published_rows(comparisons)))
+    rows = published_rows(comparisons)
+    page.table(list(rows[0]), (list(row.values()) for row in rows))
     for line in describe_failures(comparisons):
         page.text(line, kind="warning")
 
@@ -396,9 +391,7 @@ def print_published(comparisons: Sequence[PublishedComparison]) -> None:
 
 def write_published(comparisons: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
     """Write published.md and published.csv, with the command, the commit and the date."""
-    from bigbatch.artifacts.provenance import collect
-
-    commit = collect()["commit"] or "unknown"
+    commit = provenance.collect()["commit"] or "unknown"
     rows = published_rows(comparisons)
     lines = [
         "# Published points",
@@ -408,8 +401,7 @@ def write_published(comparisons: Sequence[PublishedComparison], folder: Path, co
         "",
         _describe_fit(comparisons),
         "",
-        "| " + " | ".join(_PUBLISHED_COLUMNS) + " |",
-        "|" + "---|" * len(_PUBLISHED_COLUMNS),
+        *("| " + " | ".join(map(str, cells)) + " |" for cells in (rows[0], ["---"] * len(rows[0]))),
         *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
         "",
         *(f"{line}\n" for line in describe_failures(comparisons)),

@@ -80,23 +80,16 @@ class SimulatedStep:
 
 
 class SimulatedEngine(FrozenModel):
-    """The options of an engine, which simulates steps of ranks that all have the times of one profile.
+    """An engine with its options: simulates steps of ranks that all have the times of one profile.
 
-    `zero_cost` names terms that cost nothing. A cycle of Horovod begins `first_cycle_us` after the step does; None:
-    with the backward pass.
+    `zero_cost` names terms that cost nothing.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def simulate_step(
-        self,
-        profile: Profile,
-        machine: Machine,
-        ranks: int,
-        *,
-        zero_cost: Collection[str] = (),
-        first_cycle_us: float | None = None,
+        self, profile: Profile, machine: Machine, ranks: int, *, zero_cost: Collection[str] = ()
     ) -> SimulatedStep: ...
 
     def simulate_steps(

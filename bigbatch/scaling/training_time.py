@@ -164,23 +164,20 @@ def plan_training(options: PlanOptions) -> TrainingPlan:
 
 def parse_noise_scale(given: str) -> NoiseScale:
     """Read a number, or the JSON that `bigbatch advise` wrote."""
+    low = high = None
     try:
-        return _check_noise_scale(NoiseScale(float(given)), given)
+        scale = float(given)
     except ValueError:
-        pass
-    try:
-        advice = json.loads(Path(given).read_text(encoding="utf-8"))
-        low, high = advice.get("noise_scale_interval") or (None, None)
-        return _check_noise_scale(NoiseScale(float(advice["noise_scale"]), low, high), given)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Problem(
-            f"--noise-scale {given} is neither a number nor advice with a noise_scale: "
-            "give a number of samples, or the JSON of 'bigbatch advise --json'"
-        ) from error
-
-
-def _check_noise_scale(noise: NoiseScale, given: str) -> NoiseScale:
-    for value in (noise.scale, noise.low, noise.high):
+        try:
+            advice = json.loads(Path(given).read_text(encoding="utf-8"))
+            scale = float(advice["noise_scale"])
+            low, high = advice.get("noise_scale_interval") or (None, None)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise Problem(
+                f"--noise-scale {given} is neither a number nor advice with a noise_scale: "
+                "give a number of samples, or the JSON of 'bigbatch advise --json'"
+            ) from error
+    for value in (scale, low, high):
         if value is not None and not 0 <= value < math.inf:
             raise Problem(f"--noise-scale {given} contains {value}: use a finite number of samples from 0 on")
-    return noise
+    return NoiseScale(scale, low, high)

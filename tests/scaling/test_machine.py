@@ -65,7 +65,7 @@ def test_settings_change_a_copy():
         ({"colour": "red"}, "has no option 'colour'"),
         ({"jitter.fractoin": 0.1}, "has no option 'jitter.fractoin'"),
         ({"devise.peak_tflops": 1}, "has no option 'devise'; did you mean 'device'?"),
-        ({"nodes.many": 1}, "machine 'summit' has no setting 'nodes.many'"),
+        ({"nodes.many": 1}, "machine 'summit': 'nodes.many=1': 'nodes' is 4608 and has no fields"),
     ],
 )
 def test_impossible_numbers_are_one_sentence(settings: dict[str, Any], sentence):
