@@ -47,45 +47,41 @@ _TERM_NAMES = {
 }
 
 
-_COLUMNS = (
-    "engine",
-    "nodes",
-    "ranks",
-    "step ms",
-    "exposed",
-    "all-reduces",
-    "efficiency",
-    "9 of 10 steps",
-    "bottleneck",
-)
+TableRow = dict[str, object]  # what is in each column, by its heading
 
 
-def _simulation_rows(points: Sequence[ScalingPoint]) -> list[list[str]]:
+def _print_table(rows: Sequence[TableRow], title: str | None = None) -> None:
+    Console().print(terminal_table(list(rows[0]), [list(map(str, row.values())) for row in rows], title=title))
+
+
+def _add_table(page: Page, rows: Sequence[TableRow]) -> None:
+    page.table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def _curve_table(points: Sequence[ScalingPoint]) -> list[TableRow]:
     return [
-        [
-            *(
-                one.engine,
-                f"{one.nodes:,}",
-                f"{one.ranks:,}",
-                f"{one.step_us / 1e3:.2f}",
-                f"{one.exposed_us / 1e3:.2f}",
-            ),
-            *(str(one.all_reduces), f"{one.efficiency:.1%}", f"{one.low:.1%} to {one.high:.1%}", one.bottleneck),
-        ]
+        {
+            "ranks": f"{one.ranks:,}",
+            "step ms": f"{one.step_us / 1e3:.2f}",
+            "exposed": f"{one.exposed_us / 1e3:.2f}",
+            "all-reduces": one.all_reduces,
+            "efficiency": f"{one.efficiency:.1%}",
+            "9 of 10 steps": f"{one.low:.1%} to {one.high:.1%}",
+            "bottleneck": one.bottleneck,
+        }
         for one in points
     ]
 
 
 def print_simulation(found: Simulation) -> None:
-    console, profile = Console(), found.profile
-    console.print(
+    profile = found.profile
+    Console().print(
         f"{profile.model}: {profile.gradient_bytes / 2**20:.1f} MiB of gradients, batch {profile.rank_batch} per rank, "
         f"{profile.compute_us / 1e3:.1f} ms per step alone ({profile.source}); machine {found.machine.name}",
         highlight=False,
     )
     for name, points in found.curves.items():
-        rows = [row[2:] for row in _simulation_rows(points)]
-        console.print(terminal_table(_COLUMNS[2:], rows, title=f"{name} (simulated)"))
+        _print_table(_curve_table(points), title=f"{name} (simulated)")
 
 
 def write_simulation(found: Simulation, folder: Path, command: str, pictured_ranks: int) -> Path:
@@ -94,13 +90,12 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
     curves = {"efficiency": draw_efficiency(found.curves, scale)}
     if isinstance(found.machine.links, NcclLinks):
         curves["versions"] = draw_versions(found, scale)
-    steps = {}
-    for name, simulator in found.simulators.items():
-        title, phases = (
-            f"One step of {name} on {pictured_ranks:,} ranks",
-            simulator.expected_step(pictured_ranks).phases(),
+    steps = {
+        f"step_{name}": draw_streams(
+            f"One step of {name} on {pictured_ranks:,} ranks", one.expected_step(pictured_ranks).phases(), scale
         )
-        steps[f"step_{name}"] = draw_streams(title, phases, scale)
+        for name, one in found.simulators.items()
+    }
     atomic.write_text(folder / "simulate.json", dump_json(found.to_json(), indent=2))
     atomic.write_text(folder / "simulate.csv", format_csv(found.rows()))
     for name, chart in {**curves, **steps}.items():
@@ -125,7 +120,8 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
     page.text("Each line: by how much a step would be shorter if this term alone cost nothing.")
     page.charts((draw_term_costs(name, points, scale), "") for name, points in found.curves.items())
     page.heading("Numbers")
-    page.table(_COLUMNS, _simulation_rows(found.points))
+    about = ({"engine": one.engine, "nodes": one.nodes} for one in found.points)
+    _add_table(page, [first | row for first, row in zip(about, _curve_table(found.points), strict=True)])
     add_published_points(page, compare_published())
     page.footer(
         [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
@@ -223,7 +219,6 @@ def _bar_colour(bar: Bar, index: int) -> str:
 
 # plan
 
-_PLAN_COLUMNS = ("ranks", "global batch", "per rank", "step ms", "samples", "time", "speed-up", "")
 _PLAN_WARNING = "Simulated: nobody ran this. 'bigbatch scale published' shows how far the simulator can be trusted."
 _SMALL_BATCHES = (
     "Small batches per rank leave a device half idle. All that the simulator knows of this is a least time per layer "
@@ -236,14 +231,20 @@ _RULE_NAMES = {
 }
 
 
-def _plan_rows(times: Sequence[TrainingTime]) -> list[list[str]]:
+def _plan_table(times: Sequence[TrainingTime]) -> list[TableRow]:
     """The best batch for each number of ranks."""
     best = shortest(times)
     return [
-        [
-            *(f"{one.ranks:,}", f"{one.global_batch:,}", f"{one.rank_batch:,}", f"{one.step_us / 1e3:.2f}"),
-            *(f"{one.samples:.3g} x", f"{one.time:.3g}", _format_speedup(one.time), "<- best" if one is best else ""),
-        ]
+        {
+            "ranks": f"{one.ranks:,}",
+            "global batch": f"{one.global_batch:,}",
+            "per rank": f"{one.rank_batch:,}",
+            "step ms": f"{one.step_us / 1e3:.2f}",
+            "samples": f"{one.samples:.3g} x",
+            "time": f"{one.time:.3g}",
+            "speed-up": _format_speedup(one.time),
+            "": "<- best" if one is best else "",
+        }
         for one in times
         if one.batch_rule == "best"
     ]
@@ -251,7 +252,7 @@ def _plan_rows(times: Sequence[TrainingTime]) -> list[list[str]]:
 
 def print_plan(plan: TrainingPlan) -> None:
     console, best = Console(), shortest(plan.times)
-    console.print(terminal_table(_PLAN_COLUMNS, _plan_rows(plan.times)))
+    _print_table(_plan_table(plan.times))
     console.print(describe_plan(plan.times, plan.most_ranks), highlight=False)
     console.print(_PLAN_WARNING, highlight=False)
     if best.rank_batch < max(one.rank_batch for one in plan.times):
@@ -290,7 +291,7 @@ def write_plan(plan: TrainingPlan, folder: Path, command: str) -> Path:
     page.text(answer)
     page.charts([(chart, "Lower is faster. The band is the interval of the noise scale, where it is known.")])
     page.text("The best batch for each number of ranks. Times and samples are over those of one rank at present.")
-    page.table(_PLAN_COLUMNS, _plan_rows(times))
+    _add_table(page, _plan_table(times))
     page.text(_SMALL_BATCHES, kind="warning")
     page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
     return page.write(folder / "plan.html")
@@ -320,7 +321,7 @@ def _format_speedup(time: float) -> str:
 # published
 
 
-def published_rows(comparisons: Sequence[PublishedComparison]) -> list[dict[str, object]]:
+def published_rows(comparisons: Sequence[PublishedComparison]) -> list[TableRow]:
     """The table of published points."""
     return [
         {
@@ -344,8 +345,7 @@ def add_published_points(page: Page, comparisons: Sequence[PublishedComparison])
     """Add the table of published points, and a sentence for each that the simulator gets wrong."""
     page.heading("Compared with published measurements")
     page.text(_describe_fit(comparisons))
-    rows = published_rows(comparisons)
-    page.table(list(rows[0]), (list(row.values()) for row in rows))
+    _add_table(page, published_rows(comparisons))
     for line in describe_failures(comparisons):
         page.text(line, kind="warning")
 
@@ -401,8 +401,9 @@ def write_published(comparisons: Sequence[PublishedComparison], folder: Path, co
         "",
         _describe_fit(comparisons),
         "",
-        *("| " + " | ".join(map(str, cells)) + " |" for cells in (rows[0], ["---"] * len(rows[0]))),
-        *("| " + " | ".join(map(str, row.values())) + " |" for row in rows),
+        f"| {' | '.join(rows[0])} |",
+        "|" + "---|" * len(rows[0]),
+        *(f"| {' | '.join(map(str, row.values()))} |" for row in rows),
         "",
         *(f"{line}\n" for line in describe_failures(comparisons)),
     ]
