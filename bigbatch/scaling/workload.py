@@ -14,7 +14,7 @@ from bigbatch import parts
 from bigbatch.errors import Notice, Problem, did_you_mean
 from bigbatch.run import Run
 from bigbatch.scaling.machine import Machine
-from bigbatch.scaling.networks import NETWORKS
+from bigbatch.scaling.networks import NETWORKS, network_layers
 from bigbatch.scaling.options import ModelOptions
 from bigbatch.scaling.profile import LayerShape, Profile, read_csv
 from bigbatch.settings import parse_value
@@ -88,7 +88,7 @@ class Workload:
         if self.options:
             option = next(iter(self.options))
             raise Problem(f"model '{self.name}' is a fixed table and has no option '{option}': leave it out")
-        return NETWORKS[self.name]()
+        return network_layers(self.name)
 
     def profiles(self, machine: Machine, rank_batch: int, samples_per_second: float | None = None) -> ProfileAtBatch:
         """Return a function from the batch per rank to the profile of a step.

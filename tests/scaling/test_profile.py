@@ -6,8 +6,9 @@ import pytest
 from hand import P100, V100
 
 from bigbatch.errors import Problem
-from bigbatch.scaling import layer_timing, networks, shapes
+from bigbatch.scaling import layer_timing, shapes
 from bigbatch.scaling.machine import Device
+from bigbatch.scaling.networks import network_layers
 from bigbatch.scaling.profile import LayerShape, read_csv
 from bigbatch.scaling.workload import Workload, imagenet_layers
 
@@ -21,10 +22,10 @@ def multiply_adds(found: list[LayerShape]) -> float:
 
 
 def test_published_sizes_of_networks_from_elsewhere():
-    assert parameters(networks.vgg16()) == 138_357_544
-    assert multiply_adds(networks.vgg16()) == pytest.approx(15.47, abs=0.01)
-    assert parameters(networks.inception3()) == 23_834_568
-    assert multiply_adds(networks.inception3()) == pytest.approx(5.71, abs=0.01)
+    assert parameters(network_layers("vgg16")) == 138_357_544
+    assert multiply_adds(network_layers("vgg16")) == pytest.approx(15.47, abs=0.01)
+    assert parameters(network_layers("inception3")) == 23_834_568
+    assert multiply_adds(network_layers("inception3")) == pytest.approx(5.71, abs=0.01)
 
 
 def test_a_model_part_is_counted():
@@ -67,7 +68,7 @@ def test_devices_are_as_fast_as_published():
 
 
 def test_a_measured_speed_sets_the_sum_and_keeps_the_shares():
-    plain = V100.profile("v", networks.vgg16(), 64)
+    plain = V100.profile("v", network_layers("vgg16"), 64)
     scaled = plain.at_throughput(160.0, "somebody")
     assert scaled.compute_us == pytest.approx(64 / 160 * 1e6)
     assert scaled.layers[0].backward_us / scaled.backward_us == pytest.approx(
