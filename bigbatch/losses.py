@@ -1,4 +1,4 @@
-"""Losses, one a sample: what a selector chooses by and what is summed over the global batch."""
+"""Losses per sample: selectors read them, and their sum over the global batch is differentiated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def per_sample_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of each sample, never in half precision; for text the mean over the steps of its window."""
+    """Return the cross-entropy of each sample, never in half precision; for text the mean over its window."""
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     if logits.dim() == 2:
@@ -17,6 +17,6 @@ def per_sample_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def count_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """How many predictions are right; for text in units of samples: each window counts its fraction of right words."""
-    right = logits.detach().argmax(dim=-1) == targets
-    return right.sum() / (targets.numel() / len(targets))
+    """Return the number of correct predictions; of text each sample counts as its fraction of correct words."""
+    correct = logits.detach().argmax(dim=-1) == targets
+    return correct.sum() / (targets.numel() / len(targets))

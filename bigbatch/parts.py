@@ -2,7 +2,7 @@
 
 Two kinds of dotted names reach outside of bigbatch: "mypkg.mod" is a module that follows the same contract as a
 file in the folder, "mypkg.mod:Thing" a class or function that is called with the part's options.
-Nothing is registered and nothing is imported before it is asked for.
+Nothing is registered, and nothing is imported before it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bigbatch.errors import Problem, did_you_mean
 
 HERE = Path(__file__).parent
 
-# the folder, and what a person calls one thing in it
+# the folder, and the word for one part in it
 KINDS = {
     "datasets": "dataset",
     "filters": "filter",
@@ -45,12 +45,12 @@ RENAMED = {
     ("filters", "bigbatch.viewer.on_map"): "on_map",
 }
 
-# of these a class or function will do; the others have more than one function
-CALLED_FROM_OUTSIDE = ("datasets", "models", "optim", "recipes")
+# kinds for which a class or function suffices; the others have more than one function
+CALLABLE_KINDS = ("datasets", "models", "optim", "recipes")
 
 
 _TYPES = ("int", "float", "str", "constrained-int", "constrained-float")  # pydantic's names for branches of a union
-_LONGEST_GOT = 200  # letters: a whole table beside the sentence hides it
+_MAX_VALUE_CHARACTERS = 200  # longer values would hide the sentence
 
 
 class FrozenModel(BaseModel):
@@ -81,7 +81,7 @@ class Config(FrozenModel):
 
 
 class OpenConfig(Config):
-    """The options of a class from outside: whatever its constructor takes."""
+    """The options of a class outside of bigbatch: whatever its constructor takes."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
@@ -90,8 +90,8 @@ class OpenConfig(Config):
         return dict(self.model_extra or {})
 
 
-class Outside:
-    """`mypkg.mod:Thing`, dressed as a part: the function of its kind's contract calls Thing with the options."""
+class ExternalPart:
+    """`mypkg.mod:Thing` with the functions of its kind: `load`, `build` or `run` calls Thing with the options."""
 
     Config = OpenConfig
 
@@ -99,56 +99,56 @@ class Outside:
         self.kind, self.path, self.thing = kind, path, thing
 
     def load(self, config: OpenConfig) -> Any:
-        """A dataset."""
-        return self._called(**config.options)
+        """Load a dataset."""
+        return self._call_thing(**config.options)
 
     def build(self, config: OpenConfig, context: Any) -> Any:
-        """A model is made of its options; an optimizer of the named parameters and its options."""
-        return self._called(*([context] if self.kind == "optim" else []), **config.options)
+        """Build a model from its options, or an optimizer from the named parameters and its options."""
+        return self._call_thing(*([context] if self.kind == "optim" else []), **config.options)
 
     def run(self) -> Any:
-        """A recipe."""
-        return self._called()
+        """Return the run of a recipe."""
+        return self._call_thing()
 
-    def _called(self, *arguments: Any, **options: Any) -> Any:
+    def _call_thing(self, *arguments: Any, **options: Any) -> Any:
         try:
             inspect.signature(self.thing).bind(*arguments, **options)
         except TypeError as error:
             raise Problem(
-                f"{KINDS[self.kind]} '{self.path}' does not take these options ({error}): check them"
+                f"{KINDS[self.kind]} '{self.path}' does not take these options ({error}): change them"
             ) from error
         except ValueError:
-            pass  # written in C: it will complain itself
+            pass  # written in C, it has no signature and checks its arguments itself
         return self.thing(*arguments, **options)
 
 
 def names(kind: str) -> list[str]:
-    """All parts of a kind, by looking at the folder."""
+    """Return the names of all parts of a kind: the files of its folder."""
     return sorted(path.stem for path in (HERE / kind).glob("*.py") if not path.stem.startswith("_"))
 
 
 def summary(kind: str, name: str) -> str:
-    """The first line of a part's docstring, read without importing it."""
+    """Return the first line of a part's docstring, read without importing it."""
     tree = ast.parse((HERE / kind / f"{name}.py").read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
 def current_name(kind: str, name: str) -> str:
-    """The name of a part that a file of an earlier version may call by another one."""
+    """Return today's name of a part, which files of earlier versions may call by another."""
     return RENAMED.get((kind, name), name)
 
 
 @cache
 def find(kind: str, name: str) -> Any:
-    """The module (or `Outside`) behind a name."""
+    """Return the module or `ExternalPart` that a name stands for."""
     if name in names(kind):
         return importlib.import_module(f"bigbatch.{kind}.{name}")
     if "." in name or ":" in name:
-        return _outside(kind, name)
+        return _import_external_part(kind, name)
     raise Problem(f"no {KINDS[kind]} called '{name}'{did_you_mean(name, names(kind))} 'bigbatch list {kind}' shows all")
 
 
-def _outside(kind: str, path: str) -> Any:
+def _import_external_part(kind: str, path: str) -> Any:
     module_name, colon, thing_name = path.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -157,18 +157,18 @@ def _outside(kind: str, path: str) -> Any:
     if not colon:
         if not hasattr(module, "Config") and kind != "recipes":
             raise Problem(
-                f"module {path} is no {KINDS[kind]}, as it has no Config: name a thing in it, like {path}:Thing"
+                f"module {path} is not a {KINDS[kind]}, because it has no Config: name a class in it, like {path}:Thing"
             )
         return module
-    if kind not in CALLED_FROM_OUTSIDE:
-        raise Problem(f"a {KINDS[kind]} of one's own is a module, not a thing in one: name it as '{module_name}'")
+    if kind not in CALLABLE_KINDS:
+        raise Problem(f"a {KINDS[kind]} of your own must be a module, got a name in one: use '{module_name}'")
     if not hasattr(module, thing_name):
         raise Problem(f"module {module_name} has no '{thing_name}'{did_you_mean(thing_name, dir(module))}")
-    return Outside(kind, path, getattr(module, thing_name))
+    return ExternalPart(kind, path, getattr(module, thing_name))
 
 
 def configure(kind: str, value: Any) -> Config:
-    """A name, a dict with a name, or a ready Config becomes the part's Config; a number is a constant batch size."""
+    """Return the Config of a part from a name, a dict with a name, or a Config; a number is a constant batch size."""
     if isinstance(value, Config):
         return value
     if isinstance(value, str):
@@ -186,8 +186,8 @@ def configure(kind: str, value: Any) -> Config:
 
 
 def explain(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
-    """The first thing that is wrong, as one sentence."""
-    # of "auto or a number" the number is what was meant by a number
+    """Return the first error as one sentence."""
+    # where a field is "auto or a number", the error about the number explains more
     first = next((e for e in error.errors() if e["type"] != "literal_error"), error.errors()[0])
     path = ".".join(str(part) for part in first["loc"] if str(part) not in _TYPES and "[" not in str(part))
     if first["type"] == "extra_forbidden":
@@ -197,4 +197,6 @@ def explain(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
         return f"{owner} needs '{path}': set it"
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     got = f"; got {first['input']!r}"
-    return f"{owner}: {path} {reason}{got if len(got) <= _LONGEST_GOT else ''}" if path else f"{owner}: {reason}"
+    return (
+        f"{owner}: {path} {reason}{got if len(got) <= _MAX_VALUE_CHARACTERS else ''}" if path else f"{owner}: {reason}"
+    )

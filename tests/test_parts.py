@@ -52,8 +52,8 @@ def test_an_optimizer_from_outside_gets_the_parameters():
         ("models", "outside:Nett", "has no 'Nett'; did you mean 'Net'"),
         ("optim", ".x", "cannot be imported"),
         ("optim", ":x", "cannot be imported"),
-        ("models", "os.path", "module os.path is no model, as it has no Config: name a thing in it"),
-        ("schedules", "outside:Net", "a schedule of one's own is a module, not a thing in one: name it as 'outside'"),
+        ("models", "os.path", "module os.path is not a model, because it has no Config: name a class in it"),
+        ("schedules", "outside:Net", "a schedule of your own must be a module, got a name in one: use 'outside'"),
     ],
 )
 def test_a_dotted_path_to_nowhere_is_one_sentence(kind, path, sentence):
@@ -63,7 +63,7 @@ def test_a_dotted_path_to_nowhere_is_one_sentence(kind, path, sentence):
 
 def test_options_that_a_class_outside_does_not_take_are_one_sentence():
     config = parts.configure("models", {"name": "outside:Net", "widht": 3})
-    with pytest.raises(Problem, match=r"model 'outside:Net' does not take these options \(.*'widht'\): check them"):
+    with pytest.raises(Problem, match=r"model 'outside:Net' does not take these options \(.*'widht'\): change them"):
         parts.find("models", config.name).build(config, None)
 
 

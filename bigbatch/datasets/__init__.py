@@ -51,4 +51,4 @@ def load(config: parts.Config, data_dir: Path | None = None) -> Dataset:
     """Load the dataset that a config names. A class from outside gets only its own options."""
     part = parts.find("datasets", config.name)
     loader: Callable[..., Dataset] = part.load
-    return loader(config) if isinstance(part, parts.Outside) else loader(config, data_dir)
+    return loader(config) if isinstance(part, parts.ExternalPart) else loader(config, data_dir)

@@ -1,6 +1,6 @@
 """Recipes: complete trainings, ready to run. A part offers `run() -> Run`; `--set` changes any field of it.
 
-A recipe after a paper states in `PAPER` what the paper reports for it; 'bigbatch report' puts runs beside that.
+A recipe after a paper states in `PAPER` what the paper reports for it; 'bigbatch report' compares runs with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bigbatch.run import Run
 
 
 class PaperNumber(NamedTuple):
-    """What a paper reports for the recipe as it is."""
+    """A number that a paper reports for the unchanged recipe."""
 
     measure: str  # "test_accuracy" (of 1) or "test_perplexity"
     value: float
@@ -24,7 +24,7 @@ class PaperNumber(NamedTuple):
 
 
 def load_run(recipe: str, settings: Iterable[str] = ()) -> Run:
-    """The run behind a recipe's name, `mypkg.mod:function` or a run.json, with settings applied."""
+    """Return the run of a recipe's name, a `mypkg.mod:function` or a run.json, with settings applied."""
     if not recipe.endswith(".json"):
         run: Run = parts.find("recipes", recipe).run()
         return run.with_settings(settings)

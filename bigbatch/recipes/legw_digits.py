@@ -1,7 +1,7 @@
-"""LEGW's LSTM in small on scikit-learn's digits (8 steps of 8 pixels): what 'bigbatch demo' trains; no download.
+"""LEGW's LSTM, smaller, on scikit-learn's digits (8 steps of 8 pixels): 'bigbatch demo' trains it; no download.
 
 Initial weights, lr, warm-up and, for LARS, the trust coefficient were chosen at batch 16 alone, by the accuracy on a
-fifth of the training set that was held out: 'bigbatch demo --tune' does it again. At any other batch LEGW scales them.
+held-out fifth of the training set: 'bigbatch demo --tune' repeats it. At any other batch LEGW scales them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def run() -> Run:
 
 
 def lars() -> Run:
-    """The same with LARS, and with the decay that its paper uses: a square, over the whole training."""
+    """Return the same run with LARS and its paper's decay: polynomial of power 2 over the whole training."""
     optimizer = {"name": "lars", "lr": LR, "trust_coefficient": TRUST_COEFFICIENT}
     fields = {"optimizer": optimizer, "schedule": _legw({"kind": "polynomial", "power": 2.0})}
     return Run(**(run().model_dump(mode="json") | fields))

@@ -1,4 +1,4 @@
-"""What each of two gloo ranks does in test_sharded.py; rank 0 writes down what came out."""
+"""What each of two gloo ranks does in test_shards.py; rank 0 writes down what came out."""
 
 from __future__ import annotations
 

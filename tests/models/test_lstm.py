@@ -72,7 +72,9 @@ def test_digits_are_eight_steps_of_eight(make):
 
 
 def test_text_and_flat_samples_are_refused(make):
-    with pytest.raises(Problem, match="'lstm' gives one label a sample and cannot learn a language: use 'lstm_words'"):
+    with pytest.raises(
+        Problem, match="'lstm' predicts one label per sample and cannot learn a language: use 'lstm_words'"
+    ):
         make("lstm", (20,), task="language")
     with pytest.raises(Problem, match="'lstm' takes images"):
         make("lstm", (64,))

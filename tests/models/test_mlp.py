@@ -31,5 +31,5 @@ def test_no_hidden_layer_is_logistic_regression(make):
 def test_bad_widths_and_text_are_refused(make):
     with pytest.raises(Problem, match=r"model 'mlp'.*hidden"):
         make("mlp", (1, 8, 8), hidden=(64, 0))
-    with pytest.raises(Problem, match="'mlp' gives one label a sample"):
+    with pytest.raises(Problem, match="'mlp' predicts one label per sample"):
         make("mlp", (20,), task="language")

@@ -164,13 +164,16 @@ def lose(weights, key):
     ("spoil", "sentence"),
     [
         (lambda weights: lose(weights, "head.bias"), "have no 'head.bias', which CNN needs.*Give the options"),
-        (lambda weights: weights | {"extra.bias": torch.ones(1)}, "have 'extra.bias', which CNN has not.*Give the opt"),
+        (
+            lambda weights: weights | {"extra.bias": torch.ones(1)},
+            "have 'extra.bias', which CNN does not have.*Give the opt",
+        ),
         (
             lambda weights: weights | {"head.bias": torch.ones(7)},
             r"'head.bias' of shape \(7,\) where CNN has \(10,\): give the options and the number of classes",
         ),
         (lambda weights: {f"net.{key}": value for key, value in weights.items()}, "did you mean 'net.conv1.0.weight'"),
-        (lambda weights: weights | {"head.bias": "seven"}, "hold str at 'head.bias' where a tensor belongs"),
+        (lambda weights: weights | {"head.bias": "seven"}, "hold str at 'head.bias' in place of a tensor"),
         (lambda weights: {}, "hold no state dict"),
         (lambda weights: list(weights.values()), "hold no state dict"),
     ],
@@ -208,5 +211,5 @@ def test_broken_files_are_refused(model, weights, tmp_path, name):
 def test_missing_file_and_unknown_suffix_are_named(model, tmp_path):
     with pytest.raises(Problem, match=r"there are no weights at .*nowhere\.pt: check the path"):
         models.load_weights(model, tmp_path / "nowhere.pt")
-    with pytest.raises(Problem, match=r"end in '\.onnx': give a file ending in \.safetensors"):
+    with pytest.raises(Problem, match=r"end in '\.onnx': use a file that ends in \.safetensors"):
         models.load_weights(model, tmp_path / "model.onnx")

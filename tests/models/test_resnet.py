@@ -138,7 +138,7 @@ def test_digits_are_too_small_for_imagenets_stem(make):
 
 def test_text_is_refused(make):
     with pytest.raises(
-        Problem, match="'resnet' gives one label a sample and cannot learn a language: use 'lstm_words'"
+        Problem, match="'resnet' predicts one label per sample and cannot learn a language: use 'lstm_words'"
     ):
         make("resnet", (20,), task="language")
 

@@ -1,7 +1,7 @@
-"""How TensorFlow starts its layers, for torch's: part of the setting of the LEGW paper, which used TensorFlow.
+"""TensorFlow's initialization of layers for torch's, because the LEGW paper used TensorFlow.
 
 TensorFlow's LSTM has one kernel [inputs + hidden, 4 hidden] and one bias; torch has two of each, whose products and
-values are added. Both of torch's biases learn, so their sum moves twice as far a step as TensorFlow's bias.
+values are added. Both of torch's biases learn, so their sum moves twice as far per step as TensorFlow's bias.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 def init_glorot(layer: nn.Linear | nn.Embedding) -> None:
-    """Uniform within ±√(6 / (fan_in + fan_out)), biases zero: what tf.get_variable and tf.layers do unasked."""
+    """Uniform within ±√(6 / (fan_in + fan_out)), biases zero: the default of tf.get_variable and tf.layers."""
     nn.init.xavier_uniform_(layer.weight)
     if isinstance(layer, nn.Linear):
         nn.init.zeros_(layer.bias)
@@ -28,7 +28,7 @@ def init_lstm_glorot(lstm: nn.LSTM) -> None:
         nn.init.uniform_(recurrent, -bound, bound)
         nn.init.zeros_(bias)
         nn.init.zeros_(other_bias)
-        # torch keeps the gates in the order input, forget, cell, output; a second 1 would make the sum 2
+        # torch orders gates as input, forget, cell, output; the two biases are added, so only one has 1
         nn.init.ones_(bias.data[lstm.hidden_size : 2 * lstm.hidden_size])
 
 
@@ -42,5 +42,5 @@ def init_lstm_uniform(lstm: nn.LSTM, bound: float) -> None:
 
 
 def lstm_weights_by_layer(lstm: nn.LSTM) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """(weight_ih, weight_hh, bias_ih, bias_hh) of each layer."""
+    """Return (weight_ih, weight_hh, bias_ih, bias_hh) of each layer."""
     return [(weights[0], weights[1], weights[2], weights[3]) for weights in lstm.all_weights]

@@ -1,4 +1,4 @@
-"""What a model may be fed: asked when it is built, so that a wrong pairing is one sentence, not a stack of layers."""
+"""Checks that a dataset fits a model, made when the model is built."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bigbatch.errors import Problem
 
 
 def image_shape(dataset: Dataset, model: str, *, smallest: int = 1, instead: str = "cnn") -> tuple[int, int, int]:
-    """(channels, height, width) of a dataset of images whose sides are at least `smallest` pixels."""
+    """Return (channels, height, width) of a dataset of images; refuse sides of less than `smallest` pixels."""
     require_classes(dataset, model)
     shape = dataset.sample_shape
     if len(shape) != 3:
@@ -24,13 +24,13 @@ def image_shape(dataset: Dataset, model: str, *, smallest: int = 1, instead: str
 
 
 def require_classes(dataset: Dataset, model: str) -> None:
-    """Refuse text: one label a sample is what the model gives."""
+    """Refuse text: the model predicts one label per sample."""
     if dataset.task != "classify":
-        raise Problem(f"model '{model}' gives one label a sample and cannot learn a language: use 'lstm_words'")
+        raise Problem(f"model '{model}' predicts one label per sample and cannot learn a language: use 'lstm_words'")
 
 
 def require_language(dataset: Dataset, model: str) -> None:
-    """Refuse labelled samples: the next word after each is what the model gives."""
+    """Refuse labelled samples: the model predicts the next word."""
     if dataset.task != "language":
         raise Problem(
             f"model '{model}' reads words, not samples of shape {dataset.sample_shape} with labels: "

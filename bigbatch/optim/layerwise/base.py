@@ -136,5 +136,5 @@ class LayerWiseOptimizer(Optimizer):
 
 def _apply_exclusion_rule(group: Group, rule: layers.Rule) -> None:
     """Note which parameters of a group the rule exempts, and the rule's name in place of a function."""
-    group["excluded"] = layers.excluded(rule, group["params"], group.get("param_names"))
+    group["excluded"] = layers.apply_exclusion_rule(rule, group["params"], group.get("param_names"))
     group["exclude"] = layers.rule_name(rule)

@@ -198,7 +198,7 @@ class Nan(filter_parts.Net):
             filter_parts.Net(inputs=50),
             r"cannot take samples of shape \(1, 8, 8\) .*: give one that was trained on this",
         ),
-        (nn.Flatten(), "shows no features"),
+        (nn.Flatten(), "has no features"),
         (Nan(), "gives NaN or infinite features for sample [0-9]+: .*give another"),
     ],
 )

@@ -15,11 +15,15 @@ ALL = [LARS, LAMB, PercentDelta, MedianCurvature, Curvature]
 
 def test_rules():
     tensors = [torch.zeros(2, 2), torch.zeros(2), torch.zeros(())]
-    assert layers.excluded("one_dimensional", tensors) == [False, True, True]
-    assert layers.excluded("none", tensors) == [False, False, False]
-    assert layers.excluded("all", tensors) == [True, True, True]
-    assert layers.excluded(lambda tensor: tensor.numel() == 4, tensors) == [True, False, False]
-    assert layers.excluded(lambda name, tensor: name == "b", tensors, ["a", "b", "c"]) == [False, True, False]
+    assert layers.apply_exclusion_rule("one_dimensional", tensors) == [False, True, True]
+    assert layers.apply_exclusion_rule("none", tensors) == [False, False, False]
+    assert layers.apply_exclusion_rule("all", tensors) == [True, True, True]
+    assert layers.apply_exclusion_rule(lambda tensor: tensor.numel() == 4, tensors) == [True, False, False]
+    assert layers.apply_exclusion_rule(lambda name, tensor: name == "b", tensors, ["a", "b", "c"]) == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_rule_about_names_needs_names():

@@ -148,7 +148,7 @@ def test_a_bad_number_is_named(kind, name, value):
         (LARS, {"nesterov": True, "fused": True}, "fused=True does not support nesterov=True"),
         (LARS, {"foreach": True, "fused": True}, "foreach=True and fused=True exclude each other"),
         (LARS, {"exclude": "one_dimensionl"}, "did you mean 'one_dimensional'"),
-        (LARS, {"exclude": 3}, "exclude must be a name or a function, but is 3"),
+        (LARS, {"exclude": 3}, "exclude must be a name or a function, got 3"),
         (LAMB, {"betas": (0.9, 1.0)}, "betas should be less than 1, got 1.0"),
         (LAMB, {"betas": (0.9,)}, "betas .*got"),
         (LAMB, {"eps": 0.0}, "eps should be greater than 0"),
