@@ -35,9 +35,12 @@ def replace_file(target: Path | str, advice: str = _ADVICE) -> Iterator[Path]:
 
 
 @contextmanager
-def replace_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder to fill; it is flushed to disk and renamed to the target if the block succeeds."""
-    temporary = target.with_name(f".{target.name}.tmp")
+def replace_folder(target: Path, *, per_process: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder to fill; it is flushed to disk and renamed to the target if the block succeeds.
+
+    `per_process` names it by process, for targets that several processes may write at the same time.
+    """
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp" if per_process else f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)

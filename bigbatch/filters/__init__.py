@@ -1,10 +1,10 @@
 """Filters: which training samples are kept before training. A part offers `keep(dataset, config) -> Kept`.
 
-`network` names a function here and a file of this folder: the file is imported first, so that a later import of it
-cannot put the module in the function's place.
+`network` is a function here and a file of this folder: the file is imported first, so that a later import cannot
+replace the function by the module.
 
-A result of the network filter can be decided again without its network: `eps_star`, `decide_eps`, `mask_at` and
-`cluster_labels` are its last station, `decide_again` and `save` make another whole result of it.
+The last stage of the network filter works without its network: `eps_star`, `decide_eps`, `mask_at` and
+`cluster_labels` compute it, `decide_again` applies it to a saved result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 
 
 def kept_indices(config: parts.Config | None, dataset: Dataset) -> Tensor | None:
-    """The numbers of the samples to train on, ascending; None for all."""
+    """Return the indices of the samples to train on, ascending; None for all."""
     if config is None:
         return None
     if dataset.task == "language":

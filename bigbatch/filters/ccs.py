@@ -20,7 +20,7 @@ _DRAW = 202
 def _configure_difficulty(value: Any) -> Any:
     config = parts.configure("filters", value)
     if config.name not in ("el2n", "forgetting", "grand"):
-        raise ValueError(f"is '{config.name}', which measures no difficulty: use el2n, forgetting or grand")
+        raise ValueError(f"is '{config.name}', which does not measure difficulty: use el2n, forgetting or grand")
     return config
 
 
@@ -33,7 +33,7 @@ class Config(DropOptions):
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    """Algorithm 1: the hardest go, the range of difficulty is cut into strata, and each gives an equal number."""
+    """Algorithm 1: drop the hardest, split the range of difficulty into strata, keep an equal number of each."""
     measured: Kept = parts.find("filters", config.by.name).keep(dataset, config.by)
     difficulty = measured.arrays["difficulty"]
     draw = rng.uniform(config.seed, _DRAW, np.arange(len(difficulty)))
@@ -47,7 +47,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 def _sample_strata(
     difficulty: NDArray[np.float64], draw: NDArray[np.float64], drop_count: int, config: Config
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores below 1 were drawn, below 2 were not, from 2 on were too hard to be drawn from; and the mask."""
+    """Return scores (below 1: drawn, below 2: not drawn, 2 or more: among the hardest) and the mask."""
     count = len(difficulty)
     cut_count = min(round(config.hardest * count), drop_count)
     by_difficulty = np.lexsort((draw, difficulty))
@@ -63,16 +63,16 @@ def _sample_strata(
 def _stratum_budgets(
     difficulty: NDArray[np.float64], left: NDArray[np.int64], budget: int, strata: int
 ) -> list[tuple[NDArray[np.int64], int]]:
-    """Strata of equal width, the smallest first: what it cannot give, the others give."""
+    """Return strata of equal width, smallest first, with their budgets: larger strata fill up for smaller ones."""
     if len(left) == 0:
         return []
     low, high = difficulty[left].min(), difficulty[left].max()
     width = (high - low) / strata or 1.0
     stratum = np.minimum(((difficulty[left] - low) / width).astype(int), strata - 1)
     pools = sorted((left[stratum == index] for index in np.unique(stratum)), key=len)
-    shares = []
+    budgets = []
     for number, pool in enumerate(pools):
         budget_of_pool = min(len(pool), budget // (len(pools) - number))
-        shares.append((pool, budget_of_pool))
+        budgets.append((pool, budget_of_pool))
         budget -= budget_of_pool
-    return shares
+    return budgets

@@ -9,11 +9,10 @@ from pydantic import Field
 from torch import Tensor
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
 from bigbatch.filters.pipeline.scoring import (
     ScoringOptions,
-    average_over_networks,
+    drop_by_difficulty,
     predict_probabilities,
     train_scoring_network,
 )
@@ -33,6 +32,4 @@ def keep(dataset: Dataset, config: Config) -> Kept:
         lengths: Tensor = torch.linalg.vector_norm(predict_probabilities(model, dataset) - targets, dim=1)
         return lengths
 
-    difficulty = average_over_networks(config, error_length)
-    score = torch.from_numpy(-difficulty if config.drop_which == "easy" else difficulty)
-    return Kept(score, drop_largest(score, dataset, config), {"measure": "EL2N"}, {"difficulty": difficulty})
+    return drop_by_difficulty(dataset, config, "EL2N", error_length, drop_hard=config.drop_which == "hard")

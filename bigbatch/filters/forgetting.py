@@ -7,17 +7,16 @@ from pydantic import Field
 from torch import Tensor
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import ScoringOptions, average_over_networks, train_scoring_network
+from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty, train_scoring_network
 
 
 class Config(ScoringOptions):
-    epochs: int = Field(20, ge=2)  # each sample is looked at once an epoch, in the batch it is learned in
+    epochs: int = Field(20, ge=2)  # each sample is checked once per epoch, in its batch
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    """How often a sample that was classified right is wrong at its next turn. Never right at all counts as most."""
+    """Count how often a correctly classified sample is wrong in the next epoch; never correct counts as the maximum."""
     labels = dataset.train.labels
 
     def events(number: int) -> Tensor:
@@ -33,8 +32,4 @@ def keep(dataset: Dataset, config: Config) -> Kept:
         train_scoring_network(dataset, config, config.epochs, number, on_batch=watch)
         return forgotten.where(ever_right, torch.tensor(float(config.epochs)))
 
-    difficulty = average_over_networks(config, events)
-    score = torch.from_numpy(-difficulty)
-    return Kept(
-        score, drop_largest(score, dataset, config), {"measure": "forgetting events"}, {"difficulty": difficulty}
-    )
+    return drop_by_difficulty(dataset, config, "forgetting events", events)

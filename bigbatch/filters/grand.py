@@ -13,9 +13,8 @@ from torch.func import functional_call, grad, vmap
 
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import ScoringOptions, average_over_networks, train_scoring_network
+from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty, train_scoring_network
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
@@ -27,11 +26,10 @@ class Config(ScoringOptions):
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    difficulty = average_over_networks(
-        config, lambda number: gradient_norms(train_scoring_network(dataset, config, config.epochs, number), dataset)
-    )
-    score = torch.from_numpy(-difficulty)
-    return Kept(score, drop_largest(score, dataset, config), {"measure": "GraNd"}, {"difficulty": difficulty})
+    def norms(number: int) -> Tensor:
+        return gradient_norms(train_scoring_network(dataset, config, config.epochs, number), dataset)
+
+    return drop_by_difficulty(dataset, config, "GraNd", norms)
 
 
 def gradient_norms(model: nn.Module, dataset: Dataset) -> Tensor:

@@ -1,4 +1,4 @@
-"""Keep an equal share of every cell of a grid over the map: the stratified sampling Gahlot et al. 2020 propose."""
+"""Keep an equal fraction of every cell of a grid over the map: the stratified sampling Gahlot et al. 2020 propose."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _RANK, _OFFSET = 203, 204
 class Config(MapOptions, DropOptions):
     seed: int = Field(0, ge=0)
     cells: PositiveInt = 30  # along each side of the map
-    after: None = None  # it samples all of the map
+    after: None = None  # it samples the map of all samples
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    """Within a cell samples are put in a random order; position over count is the score, so cells thin out alike."""
+    """Shuffle the samples of each cell; position over count is the score, so that all cells are thinned equally."""
     features, about = compute_features(config, dataset)
     feature_map = ranks.compute_on_rank_zero(lambda: compute_map(features, np.arange(len(dataset.train)), config))
     points = feature_map.points[:, :2]
@@ -44,7 +44,7 @@ def _assign_cells(points: NDArray[np.float32], side: int) -> NDArray[np.int64]:
 
 
 def _thinning_scores(cell: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """(rank in the cell + the cell's own offset) / samples in the cell: below x for a share x of each cell."""
+    """(rank in the cell + the cell's own offset) / samples in the cell: below x for a fraction x of each cell."""
     draw = rng.uniform(seed, _RANK, np.arange(len(cell)))
     order = np.lexsort((draw, cell))
     cells, first, counts = np.unique(cell[order], return_index=True, return_counts=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -22,24 +22,8 @@ class Config(DecisionOptions):
     """`network` is the folder of a run, weights, mypkg.mod:Class, or a file of features."""
 
 
-def keep(dataset: Dataset, config: Config) -> Kept:
-    return _keep(dataset, config, None)
-
-
-def network(source: nn.Module | Path | str | NDArray[Any] | Tensor, dataset: Dataset, **options: Any) -> Kept:
-    """Filter a dataset by a network, the folder of a run, a file of features, or features in memory.
-
-    Options are those of `Config`: `drop=0.1`, `mode="manual", eps=0.8`, `reducer="umap"` ... The result has a score
-    (eps*: the smallest DBSCAN radius at which a sample is no noise), a mask, and in `arrays` a `map` to draw, clusters,
-    and the network's own prediction, confidence and loss of each sample where its outputs are the dataset's classes.
-    """
-    if isinstance(source, str | Path):
-        return _keep(dataset, Config(network=str(source), **options), None)
-    ready = source_from_module(source) if isinstance(source, nn.Module) else source_from_array(source)
-    return _keep(dataset, Config(network=ready.about["network"], **options), ready)
-
-
-def _keep(dataset: Dataset, config: Config, source: FeatureSource | None) -> Kept:
+def keep(dataset: Dataset, config: Config, source: FeatureSource | None = None) -> Kept:
+    """Keep the samples that are not noise; features come from `source`, else from the network that the config names."""
     features, about = compute_features(config, dataset, source)
 
     def filter_by_map() -> Kept:
@@ -47,17 +31,25 @@ def _keep(dataset: Dataset, config: Config, source: FeatureSource | None) -> Kep
         labels = dataset.train.labels
         refuse_small_classes(labels[rows], dataset.classes, config.min_samples)
         feature_map = compute_map(features, rows, config)
-        points = _scatter_rows(feature_map.points, rows, len(labels))
+        # one row per training sample; NaN where an earlier filter dropped it
+        points = np.full((len(labels), feature_map.points.shape[1]), np.nan, np.float32)
+        points[rows] = feature_map.points
         eps_star = threshold.cached_eps_star(points, labels.numpy(), config.min_samples)
-        decision = decide(points, eps_star, labels.numpy(), dataset.classes, config)
-        info = {"network": about, **feature_map.info, **decision.info}
-        return Kept(torch.from_numpy(eps_star), decision.mask, info, decision.arrays | features.predictions)
+        kept = decide(points, eps_star, labels.numpy(), dataset.classes, config)
+        info = {"network": about, **feature_map.info, **kept.info}
+        return replace(kept, info=info, arrays=kept.arrays | features.predictions)
 
     return ranks.compute_on_rank_zero(filter_by_map)
 
 
-def _scatter_rows(points: NDArray[np.float32], rows: NDArray[np.int64], samples: int) -> NDArray[np.float32]:
-    """A row for each training sample; NaN where an earlier filter had dropped it."""
-    filled = np.full((samples, points.shape[1]), np.nan, np.float32)
-    filled[rows] = points
-    return filled
+def network(source: nn.Module | Path | str | NDArray[Any] | Tensor, dataset: Dataset, **options: Any) -> Kept:
+    """Filter a dataset by a network, the folder of a run, a file of features, or features in memory.
+
+    Options are those of `Config`: `drop=0.1`, `mode="manual", eps=0.8`, `reducer="umap"` ... The result has a score
+    (eps*: the smallest DBSCAN radius at which a sample is not noise), a mask, and in `arrays` a `map`, clusters, and
+    the network's prediction, confidence and loss of each sample where its outputs are the dataset's classes.
+    """
+    if isinstance(source, str | Path):
+        return keep(dataset, Config(network=str(source), **options))
+    ready = source_from_module(source) if isinstance(source, nn.Module) else source_from_array(source)
+    return keep(dataset, Config(network=ready.about["network"], **options), ready)

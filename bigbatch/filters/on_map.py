@@ -1,10 +1,9 @@
-"""Drop what DBSCAN calls noise, class by class, on a map that is given in an .npz file."""
+"""Drop what DBSCAN calls noise, class by class, on a map given in an .npz file."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
@@ -21,12 +20,12 @@ class Config(DecisionOptions):
 def keep(dataset: Dataset, config: Config) -> Kept:
     labels = dataset.train.labels
     refuse_small_classes(labels, dataset.classes, config.min_samples)
-    places = read_map(Path(config.network), len(dataset.train))
-    eps_star = threshold.cached_eps_star(places, labels.numpy(), config.min_samples)
-    decision = decide(places, eps_star, labels.numpy(), dataset.classes, config)
-    places_hash = hash_array(places)
+    points = read_map(Path(config.network), len(dataset.train))
+    eps_star = threshold.cached_eps_star(points, labels.numpy(), config.min_samples)
+    kept = decide(points, eps_star, labels.numpy(), dataset.classes, config)
+    points_hash = hash_array(points)
     about = {
-        "network": {"network": config.network, "hash": places_hash},
-        "map": {"reducer": "given", "hash": places_hash},
+        "network": {"network": config.network, "hash": points_hash},
+        "map": {"reducer": "given", "hash": points_hash},
     }
-    return Kept(torch.from_numpy(eps_star), decision.mask, about | decision.info, decision.arrays)
+    return replace(kept, info=about | kept.info)

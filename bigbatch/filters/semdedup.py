@@ -19,54 +19,56 @@ from bigbatch.filters.pipeline.stages import FeatureOptions, compute_features
 from bigbatch.output.progress import stage
 
 _ROWS_AT_ONCE = 2048
-_LEAST_BATCH, _BATCHES = 4096, 50  # samples that k-means sees at a time, and how often
+_LEAST_BATCH, _BATCHES = 4096, 50  # samples per k-means batch, and number of batches
 _ORDER = 207
 
 
 class Config(FeatureOptions, DropOptions):
-    clusters: int = Field(0, ge=0)  # duplicates are looked for within one; 0: one for each thousand samples
-    threshold: float | None = Field(None, ge=-1, le=1)  # drop above this similarity (1 - ε), however many; else `drop`
+    clusters: int = Field(0, ge=0)  # duplicates are searched within a cluster; 0: one per thousand samples
+    threshold: float | None = Field(None, ge=-1, le=1)  # drop all above this similarity (1 - ε); None: use `drop`
     after: None = None
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
     """Section 3: k-means; within a cluster, the cosine to the most similar sample that is farther from its centre.
 
-    A sample is dropped for one that is farther out, so of a group of duplicates the least typical one stays.
+    A sample is dropped for a duplicate farther from the centre, so the least typical of a group is kept.
     """
     features, about = compute_features(config, dataset)
     clusters = config.clusters or max(1, len(features.values) // 1000)
     if clusters > len(features.values):
-        raise Problem(f"{clusters} clusters of {len(features.values)} samples make no sense: use fewer clusters")
+        raise Problem(
+            f"clusters must be at most {len(features.values)}, the number of samples, got {clusters}: use fewer"
+        )
     key_fields = {"features": features.key, "clusters": clusters, "seed": config.seed, "version": 2}
 
-    def cached_similarities() -> NDArray[Any]:
-        made = cache.load_or_compute(
-            "duplicates", key_fields, lambda: _compute_similarities(features.values, clusters, config.seed)
-        )
-        return made["similarity"]
+    def compute() -> cache.Arrays:
+        return _compute_similarities(features.values, clusters, config.seed)
 
-    score = torch.from_numpy(ranks.compute_on_rank_zero(cached_similarities))
+    cached = ranks.compute_on_rank_zero(lambda: cache.load_or_compute("duplicates", key_fields, compute))
+    score = torch.from_numpy(cached["similarity"])
     mask = drop_largest(score, dataset, config) if config.threshold is None else score <= config.threshold
     return Kept(score, mask, {"network": about, "clusters": clusters, "threshold": config.threshold})
 
 
-def _compute_similarities(features: NDArray[Any], clusters: int, seed: int) -> dict[str, NDArray[Any]]:
-    """Features stay in their file: a batch of them is in memory at a time, then a cluster."""
+def _compute_similarities(features: NDArray[Any], clusters: int, seed: int) -> cache.Arrays:
+    """Compute them with one batch, then one cluster, of the features in memory at a time."""
     centres, nearest = _cluster_with_kmeans(features, clusters, seed)
     similarity = np.full(len(features), -1.0)
     with stage("duplicates", clusters) as advance:
         for cluster in range(clusters):
             members = np.flatnonzero(nearest == cluster)
             directions = _unit_vectors(features, members)
-            order = np.argsort(directions @ centres[cluster], kind="stable")  # the least typical first: it has no equal
+            order = np.argsort(
+                directions @ centres[cluster], kind="stable"
+            )  # the least typical first: it is never a duplicate
             similarity[members[order]] = _max_similarity_to_earlier(directions[order])
             advance(cluster + 1)
     return {"similarity": similarity}
 
 
 def _cluster_with_kmeans(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Centres, and the number of the nearest one to each sample."""
+    """Return centres and the index of the nearest one to each sample."""
     from sklearn.cluster import MiniBatchKMeans
 
     count, size = len(features), max(_LEAST_BATCH, 4 * clusters)
@@ -75,8 +77,8 @@ def _cluster_with_kmeans(features: NDArray[Any], clusters: int, seed: int) -> tu
     with stage("clusters", (passes + 1) * count) as advance:
         for number in range(passes):
             order = rng.permutation(count, seed, number, _ORDER).numpy()
-            whole = count - count % size or count  # a last batch may be too small to place all centres in
-            for begin in range(0, whole, size):
+            end = count - count % size or count  # the last batch may be too small to initialise all centres
+            for begin in range(0, end, size):
                 means.partial_fit(_unit_vectors(features, np.sort(order[begin : begin + size])))
                 advance(number * count + begin)
         nearest = np.empty(count, np.int64)

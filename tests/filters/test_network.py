@@ -166,7 +166,7 @@ def test_paper_and_manual_modes_are_plain_dbscan_and_warn_of_a_fixed_eps():
     points = kept.arrays["map"]  # the features are two-dimensional
     noise = np.concatenate([DBSCAN(eps=0.5, min_samples=5).fit_predict(p) == -1 for p in (points[:60], points[60:])])
     np.testing.assert_array_equal(~kept.mask.numpy(), noise)
-    assert any("fixed eps means nothing" in note for note in kept.info["notes"])
+    assert any("fixed eps cannot be compared" in note for note in kept.info["notes"])
     _, manual = blobs(mode="manual", eps={"class 0": 0.5, "class 1": 1e6})
     np.testing.assert_array_equal(~manual.mask.numpy()[:60], noise[:60])
     assert manual.mask[60:].all()
@@ -214,7 +214,7 @@ def test_only_what_an_earlier_filter_kept_is_looked_at(tmp_path):
     [
         ({"min_samples": 41}, "class class 1 has 40 samples, fewer than min_samples 41.*use min_samples=40 or less"),
         ({"mode": "manual", "eps": 1e-6}, "would drop every sample of class class 0, class 1: use a larger eps"),
-        ({"mode": "manual", "eps": {"class 0": 1.0}}, "eps has to name each class once, but not so class 1"),
+        ({"mode": "manual", "eps": {"class 0": 1.0}}, "eps must name each class once, but is wrong for class 1"),
     ],
 )
 def test_a_filter_that_cannot_be_is_refused_in_one_sentence(options, sentence):
@@ -244,7 +244,9 @@ def test_the_papers_eps_is_fixed_so_that_another_mode_is_advised():
 def test_a_reducer_that_refuses_its_options_is_one_sentence(reducer, options):
     pytest.importorskip(reducer)
     dataset, features = filter_parts.two_blobs()
-    with pytest.raises(Problem, match=rf"reducer '{reducer}' makes no map with perplexity=.* \(.*\): use others, or"):
+    with pytest.raises(
+        Problem, match=rf"reducer '{reducer}' cannot compute a map with perplexity=.* \(.*\): use others"
+    ):
         network(features, dataset, reducer=reducer, **{"perplexity": 10} | options)
 
 
@@ -260,9 +262,7 @@ def test_what_a_reducer_logs_becomes_a_notice_and_what_was_asked_for_is_no_news(
 
 def test_a_map_of_too_few_samples_is_refused_with_a_perplexity_that_fits():
     dataset, features = filter_parts.two_blobs((20, 20))
-    with pytest.raises(
-        Problem, match=r"perplexity 30 looks at 90 neighbours but there are 40 samples: use perplexity=13"
-    ):
+    with pytest.raises(Problem, match=r"perplexity 30 needs 90 neighbours but there are 40 samples: use perplexity=13"):
         network(features, dataset)
 
 
@@ -347,7 +347,7 @@ def test_the_mask_is_part_of_a_run_that_trains_on_it(tmp_path):
         if drop == 0.1:
             first = run
     assert run.hash != first.hash
-    with pytest.raises(Problem, match="was changed after this run had been described: put it back"):
+    with pytest.raises(Problem, match="has changed since this run was created: restore it"):
         kept_indices(first.filter, datasets.load(first.dataset))
 
 

@@ -164,7 +164,7 @@ def test_features_of_the_wrong_shape_are_refused(tmp_path):
         ({"map": places, "labels": labels, "images": np.zeros((150, 4), np.uint8)}, "give uint8 of 150"),
         ({"map": places, "labels": labels, "images": np.zeros((150, 4, 4))}, "give uint8 of 150"),
         ({"map": places, "labels": np.array(labels, object)}, "Python objects"),
-        ({"features": places[:-1], "labels": labels}, "one row a sample"),
+        ({"features": places[:-1], "labels": labels}, "one row per sample"),
     ):
         np.savez(path, **arrays)
         assert problem in refused(path)

@@ -1,4 +1,4 @@
-"""How much a filter drops: a fraction, or just as much as another filter did, so that both can be compared."""
+"""How many samples a filter drops: a fraction, or as many as another filter, to compare the two."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline.results import load
 
-TIES = 201  # the part of a key that keeps the order of equal scores apart from other draws
+TIES = 201  # the random stream that orders equal scores
 
 
 class DropOptions(parts.Config):
@@ -25,7 +25,7 @@ class DropOptions(parts.Config):
 
 
 def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config: DropOptions) -> Tensor:
-    """The mask that drops the largest scores. Equal scores are dropped in a random order, which the seed decides."""
+    """Return the mask that drops the largest scores. Equal scores are dropped in a random order given by the seed."""
     score = torch.as_tensor(score)
     mask = torch.ones(len(score), dtype=torch.bool)
     for members, count in groups_to_drop(dataset, config):
@@ -35,13 +35,12 @@ def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config:
 
 
 def groups_to_drop(dataset: Dataset, config: DropOptions) -> list[tuple[Tensor, int]]:
-    """The samples of each class, or all of them, and how many of them to drop."""
+    """Return the samples of each class, or all samples as one group, and how many of each to drop."""
     labels = dataset.train.labels
     everything = torch.arange(len(labels))
-    members = (
-        [everything[labels == index] for index in range(len(dataset.classes))] if config.per_class else [everything]
-    )
+    by_class = (everything[labels == index] for index in range(len(dataset.classes)))
+    groups = list(by_class) if config.per_class else [everything]
     if config.like is None:
-        return [(group, round(config.drop * len(group))) for group in members]
+        return [(group, round(config.drop * len(group))) for group in groups]
     other = load(config.like, dataset).mask
-    return [(group, int((~other[group]).sum())) for group in members]
+    return [(group, int((~other[group]).sum())) for group in groups]

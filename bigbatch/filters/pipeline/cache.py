@@ -1,6 +1,6 @@
-"""What each stage of the filter computed, kept under the hash of all that it was computed from.
+"""The cache of each stage's output, by the hash of all its inputs.
 
-A changed eps finds its map, a changed perplexity its principal components, a new network nothing. Files lie use_folder
+A changed eps reuses the map, a changed perplexity the principal components, a new network nothing. Files are in
 $XDG_CACHE_HOME/bigbatch/filters and may be deleted at any time.
 """
 

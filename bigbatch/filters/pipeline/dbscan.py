@@ -4,8 +4,8 @@ For a fixed min_samples m a point p is noise exactly when eps < eps*(p), where
 
     eps*(p) = min over p's m nearest neighbours q, p among them, of max(d(p, q), core_m(q))
 
-and core_m(q) is the distance from q to its m-th nearest neighbour, q being its own first. Farther q need no look:
-p itself offers core_m(p), which is no more than their distance. A fraction to drop is then a quantile of eps*.
+and core_m(q) is the distance from q to its m-th nearest neighbour, q being its own first. Farther q cannot be better:
+p itself gives core_m(p), which is at most their distance. A fraction to drop is then a quantile of eps*.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 def eps_star(points: NDArray[Any], min_samples: int) -> Floats:
-    """The smallest eps at which each point is not noise; infinite where there are fewer points than min_samples."""
+    """Return the smallest eps at which each point is not noise; infinite if there are fewer points than min_samples."""
     points = _as_float64(points)
     if len(points) < min_samples:
         return np.full(len(points), np.inf)
@@ -34,10 +34,10 @@ def eps_star(points: NDArray[Any], min_samples: int) -> Floats:
 
 
 def cluster_labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int64]:
-    """The cluster of each point, -1 for noise: scikit-learn's DBSCAN, but for noise itself, where eps* has the word.
+    """Return the cluster of each point, -1 for noise: scikit-learn's DBSCAN, except that eps* decides what is noise.
 
-    A quantile of eps* is some point's eps* to the last bit, and there scikit-learn may round either way. A point that
-    it takes for noise and eps* does not goes with the nearest point that has a cluster.
+    A quantile of eps* is some point's eps* to the last bit, where scikit-learn may round either way. A point that is
+    noise for scikit-learn only joins the cluster of the nearest point that has one.
     """
     from sklearn.cluster import DBSCAN
 
@@ -58,12 +58,12 @@ def cluster_labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArra
 
 
 def eps_for_drop_count(eps_star: Floats, count: int) -> float:
-    """The eps that makes `count` points noise, or as many fewer as share one eps*; never all of them."""
+    """Return the eps that makes `count` points noise, or fewer where points have the same eps*; never all."""
     return float(np.sort(eps_star)[max(len(eps_star) - 1 - count, 0)])
 
 
 def k_distance_knee(points: NDArray[Any], min_samples: int) -> float:
-    """The bend of the sorted distances to the m-th neighbour: its point farthest from the chord. A hint only."""
+    """Return the knee of the sorted distances to the m-th neighbour, its point farthest from the chord: a hint only."""
     points = _as_float64(points)
     _, squared = _nearest_neighbours(points, min_samples)
     distances = np.sort(np.sqrt(squared[:, -1]))
@@ -79,9 +79,9 @@ def _as_float64(points: NDArray[Any]) -> Floats:
 
 
 def _nearest_neighbours(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
-    """Each point's nearest neighbours, itself among them unless duplicates come first, and squared distances."""
+    """Return each point's nearest neighbours, itself included unless duplicates come first, and squared distances."""
     if points.shape[1] <= _TREE_DIMENSIONS:
-        # the tree that is not balanced is built twice as fast, and copes with many duplicates
+        # an unbalanced tree is built twice as fast, and handles many duplicates
         tree = import_library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
         neighbours = tree.query(points, k=np.arange(1, count + 1))[1]
     else:
@@ -95,8 +95,8 @@ def _nearest_neighbours(points: Floats, count: int) -> tuple[NDArray[np.int64], 
 
 
 def _nearest_by_brute_force(points: Floats, count: int) -> NDArray[np.int64]:
-    """By the differences themselves: |x|² + |y|² - 2xy is faster, but loses the digits that duplicates and points far
-    from the origin are told apart by."""
+    """Search by exact differences: |x|² + |y|² - 2xy is faster, but loses the digits that distinguish duplicates and
+    points far from the origin."""
     everything = torch.from_numpy(points)
     rows = max(1, _BLOCK_BYTES // (8 * len(points)))
     found = []
@@ -107,7 +107,7 @@ def _nearest_by_brute_force(points: Floats, count: int) -> NDArray[np.int64]:
 
 
 def _squared_eps_star(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
-    """Squared eps*: core(p), or less by way of a neighbour."""
+    """Return squared eps*: core(p), or less through a neighbour."""
     core = squared[:, -1]
     best = core.copy()
     for near, distance in zip(neighbours.T, squared.T, strict=True):
@@ -116,6 +116,6 @@ def _squared_eps_star(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
 
 
 def _sqrt_rounded_up(squared: Floats) -> Floats:
-    """The smallest float whose square is not below: scikit-learn compares squares, and roots are rounded."""
+    """Return the smallest float whose square is not smaller: scikit-learn compares squares, and roots are rounded."""
     root = np.sqrt(squared)
     return np.where(np.square(root) < squared, np.nextafter(root, np.inf), root)

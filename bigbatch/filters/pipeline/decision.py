@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,18 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import threshold
-from bigbatch.filters.pipeline.results import FilterResult, apply_overrides, refuse_empty_classes
+from bigbatch.filters.pipeline.results import FilterResult, Kept, apply_overrides, refuse_empty_classes
 from bigbatch.filters.pipeline.stages import MapOptions
 from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, Mode, eps_star
 
 FIXED_EPS = (
-    "a fixed eps means nothing across dataset sizes and networks: on CIFAR-10's 50,000 an eps of 0.5 drops "
+    "a fixed eps cannot be compared across dataset sizes and networks: on CIFAR-10's 50,000 an eps of 0.5 drops "
     "from 5 % to 88 % depending on the features"
 )
 
 
 class DecisionOptions(MapOptions):
-    """`fraction` drops a share, `paper` uses eps 0.5 and min_samples 5, `manual` the eps that is given."""
+    """`fraction` drops a fraction, `paper` uses eps 0.5 and min_samples 5, `manual` uses the given eps."""
 
     mode: Mode = "fraction"
     min_samples: int = Field(PAPER_MIN_SAMPLES, ge=1)
@@ -53,23 +53,14 @@ def refuse_small_classes(labels: Tensor, classes: Sequence[str], min_samples: in
             )
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What is kept at which radius; `arrays` has the places it was decided on."""
-
-    mask: Tensor
-    info: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
-
-
 def decide(
     points: NDArray[np.float32],
     eps_star: NDArray[np.float64],
     labels: NDArray[np.int64],
     classes: Sequence[str],
     config: DecisionOptions,
-) -> Decision:
-    """From places and eps* to a mask. A result that is decided again with other settings comes through here too."""
+) -> Kept:
+    """Decide by positions on the map and eps* which samples are kept; `decide_again` does so for a saved result."""
     considered = np.isfinite(eps_star)
     given = _eps_by_class_index(config.eps, labels[considered], classes)
     eps = threshold.decide_eps(eps_star, labels, config.mode, config.drop, config.per_class, given)
@@ -83,30 +74,27 @@ def decide(
         "mode": config.mode,
         "eps": {classes[index]: radius for index, radius in eps.items()},
         "k_distance_knee": {classes[index]: round(knee, 4) for index, knee in knees.items()},
-        "notes": _notes(eps_star, labels, eps, config),
+        "notes": _notes(eps_star, labels, mask, config),
     }
     clusters = threshold.cluster_labels(points, labels, eps, config.min_samples)
-    arrays: dict[str, NDArray[Any]] = {"map": _two_columns(points), "cluster": clusters}
+    two_columns = np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
+    arrays: dict[str, NDArray[Any]] = {"map": two_columns, "cluster": clusters}
     if points.shape[1] != 2:
         arrays["points"] = points  # what eps* was computed on is not the map then
-    return Decision(mask, info, arrays)
-
-
-def _two_columns(points: NDArray[np.float32]) -> NDArray[np.float32]:
-    return np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
+    return Kept(torch.from_numpy(eps_star), mask, info, arrays)
 
 
 def _eps_by_class_index(
     eps: float | dict[str, float] | None, labels: NDArray[np.int64], classes: Sequence[str]
 ) -> float | dict[int, float] | None:
-    """A radius for each class by its number, from one for each by its name."""
+    """Turn a radius per class name into a radius per class index."""
     if not isinstance(eps, dict):
         return eps
     needed = {classes[index] for index in np.unique(labels)}
     wrong = sorted((needed - set(eps)) | (set(eps) - set(classes)))
     if wrong:
         raise Problem(
-            f"eps has to name each class once, but not so {', '.join(wrong)}: the classes are {', '.join(classes)}"
+            f"eps must name each class once, but is wrong for {', '.join(wrong)}: the classes are {', '.join(classes)}"
         )
     return {classes.index(name): radius for name, radius in eps.items()}
 
@@ -120,15 +108,16 @@ def _suggest_fix(config: DecisionOptions) -> str:
 
 
 def _notes(
-    eps_star: NDArray[np.float64], labels: NDArray[np.int64], eps: dict[int, float], config: DecisionOptions
+    eps_star: NDArray[np.float64], labels: NDArray[np.int64], mask: Tensor, config: DecisionOptions
 ) -> list[str]:
-    notes = ["the k-distance knee is a hint only: it moves a lot with little"]
+    notes = ["the k-distance knee is a hint only: small changes move it far"]
     if config.mode != "fraction":
         return [FIXED_EPS, *notes]
-    found = threshold.count_dropped(eps_star, labels, eps, config.drop, config.per_class)
-    if found.dropped < found.requested:
+    requested = threshold.count_requested_drops(eps_star, labels, config.drop, config.per_class)
+    dropped = int((np.isfinite(eps_star) & ~mask.numpy()).sum())
+    if dropped < requested:
         notes.append(
-            f"{found.requested - found.dropped:,} fewer samples than the {found.requested:,} requested are dropped: "
+            f"{requested - dropped:,} fewer samples than the {requested:,} requested are dropped: "
             "samples that share an eps* are dropped together or not at all"
         )
     return notes
@@ -140,10 +129,10 @@ CHANGEABLE = ("mode", "min_samples", "drop", "per_class", "eps")
 def decide_again(
     saved: FilterResult, overrides: Iterable[dict[str, Any]] | None = None, **settings: Any
 ) -> FilterResult:
-    """The result with another mode, min_samples, drop, per_class or eps: `save` writes it, `rebuild` makes it anew.
+    """Return the result with another mode, min_samples, drop, per_class or eps; `save` writes it.
 
-    What is not given stays. eps, a number or one for each class by name, counts for mode=manual alone.
-    `overrides` replace the history; without, it stays, and later words still win over the new decision.
+    Other options stay. eps, one number or one per class name, is used by mode=manual only. `overrides` replace the
+    saved ones, which otherwise still take precedence over the new decision.
     """
     manifest = saved.require_manifest()
     config = _redecided_config(saved, manifest.filter, settings)
@@ -157,7 +146,7 @@ def decide_again(
     entries = manifest.overrides if overrides is None else overrides
     again = replace(saved, score=torch.from_numpy(score), arrays=saved.arrays | decision.arrays, manifest=manifest)
     result = apply_overrides(again, decision.mask, entries)
-    refuse_empty_classes(result.mask, result.labels, classes, "the overrides", "take some of them back")
+    refuse_empty_classes(result.mask, result.labels, classes, "the overrides", "undo some of them")
     return result
 
 
@@ -169,7 +158,9 @@ def _redecided_config(saved: FilterResult, options: dict[str, Any], settings: di
         )
     unknown = sorted(set(settings) - set(CHANGEABLE))
     if unknown:
-        raise Problem(f"'{unknown[0]}' changes the map, which is made already: change one of {', '.join(CHANGEABLE)}")
+        raise Problem(
+            f"'{unknown[0]}' would change the map, which is computed already: change one of {', '.join(CHANGEABLE)}"
+        )
     options = options | settings
     config = parts.configure("filters", options | ({} if options["mode"] == "manual" else {"eps": None}))
     assert isinstance(config, DecisionOptions)

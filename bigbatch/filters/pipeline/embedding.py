@@ -1,4 +1,4 @@
-"""The third station: a map in two dimensions, by t-SNE (openTSNE's FFT), UMAP or PaCMAP; or none."""
+"""The third stage: a map in two dimensions, by t-SNE (openTSNE's FFT), UMAP or PaCMAP; or none."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from bigbatch.filters.pipeline.neighbours import nearest_neighbours
 from bigbatch.libraries import import_library
 from bigbatch.output.progress import stage
 
-VERSION = 3  # one more whenever the same options give another map: caches and manifests tell maps apart by it
+VERSION = 3  # increase it whenever the same options give another map: it is part of cache keys and manifests
 Reducer = Literal["tsne", "umap", "pacmap", "none"]
+REDUCER_PACKAGES: dict[Reducer, list[str]] = {  # the map depends on their versions
+    "tsne": ["openTSNE", "numpy"],
+    "umap": ["umap-learn", "numba"],
+    "pacmap": ["pacmap", "numba"],
+    "none": [],
+}
 MAX_EXACT_POINTS = 200_000  # points; the exact search grows with their square
 _MIN_POINTS_FOR_FFT = 5_000  # points: below, the grid of the FFT costs more than Barnes and Hut's tree
 _EARLY_ITERATIONS = 250
@@ -28,16 +34,16 @@ Points = NDArray[np.float32]
 
 
 def embed(points: Points, reducer: Reducer, *, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
-    """Each point's place on the map: a function of points, options, seed and number of jobs.
+    """Return each point's position on the map: a function of points, options, seed and number of jobs.
 
-    `none` gives the points back: DBSCAN then works on the principal components.
+    `none` returns the points: DBSCAN then uses the principal components.
     """
     if reducer == "none":
         return points
     needed = int(3 * perplexity) + 1
     if len(points) < needed:
         raise Problem(
-            f"perplexity {perplexity:g} looks at {needed - 1} neighbours but there are {len(points)} samples: "
+            f"perplexity {perplexity:g} needs {needed - 1} neighbours but there are {len(points)} samples: "
             f"use perplexity={max(1, (len(points) - 1) // 3)} or less, or reducer=none"
         )
     try:
@@ -47,16 +53,9 @@ def embed(points: Points, reducer: Reducer, *, perplexity: float, iterations: in
     except (ValueError, TypeError, IndexError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0]
         raise Problem(
-            f"reducer '{reducer}' makes no map with perplexity={perplexity:g} and seed={seed} ({reason}): "
+            f"reducer '{reducer}' cannot compute a map with perplexity={perplexity:g} and seed={seed} ({reason}): "
             "use others, or reducer=none"
         ) from error
-
-
-def reducer_packages(reducer: Reducer) -> list[str]:
-    """Whose versions decide what the map looks like."""
-    return {"tsne": ["openTSNE", "numpy"], "umap": ["umap-learn", "numba"], "pacmap": ["pacmap", "numba"]}.get(
-        reducer, []
-    )
 
 
 def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
@@ -104,7 +103,7 @@ def _pca_initialisation(points: Points) -> NDArray[np.float64]:
 def _umap(points: Points, perplexity: float, seed: int) -> Points:
     umap = import_library("umap", "reducer 'umap'")
     with stage("UMAP", 1) as advance, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the single job that a seed asks for
+        warnings.simplefilter("ignore")  # about the single job that a seed requires
         reducer = umap.UMAP(n_components=2, n_neighbors=int(perplexity), random_state=seed, n_jobs=1)
         placed = np.asarray(reducer.fit_transform(points), np.float32)
         advance(1)
@@ -112,7 +111,7 @@ def _umap(points: Points, perplexity: float, seed: int) -> Points:
 
 
 def _pacmap(points: Points, seed: int) -> Points:
-    """With its own 10 neighbours: it takes no perplexity."""
+    """Embed with its default of 10 neighbours: it has no perplexity."""
     with stage("PaCMAP", 1) as advance, warnings.catch_warnings(), _warnings_as_notices("pacmap"):
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", Notice)
@@ -125,13 +124,13 @@ def _pacmap(points: Points, seed: int) -> Points:
 
 @contextmanager
 def _warnings_as_notices(package: str) -> Iterator[None]:
-    """What a package logs as a warning becomes a Notice; that a seed was set, which was asked for, is no news."""
+    """Turn warnings that a package logs into Notices, except that a seed was set, which was requested."""
 
     def notice(record: logging.LogRecord) -> bool:
         message = record.getMessage()
         if record.levelno >= logging.WARNING and not any(word in message for word in _IGNORED_WARNINGS):
             warnings.warn(Notice(f"{package} says: {message}"), stacklevel=2)
-        return False  # and nobody else prints it
+        return False  # no handler prints it
 
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == package]
     loggers = [logging.getLogger(name) for name in {package, f"{package}.{package}", *names}]

@@ -1,4 +1,4 @@
-"""Features that are ready: in memory, or in a .npz, .npy or Parquet file that is copied into a memory map once."""
+"""Given features: in memory, or in an .npz, .npy or Parquet file that is copied into a memory map once."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Precision = Literal["float32", "float16"]
 
 
 def check_features(features: NDArray[Any], samples: int) -> None:
-    """One row of finite numbers a sample, or a Problem."""
+    """Refuse features that are not one row of finite numbers per sample."""
     if features.ndim != 2 or len(features) != samples:
-        raise Problem(f"features have shape {features.shape} but there are {samples} samples: give one row a sample")
+        raise Problem(f"features have shape {features.shape} but there are {samples} samples: give one row per sample")
     if not np.isfinite(features).all():
         sample = int(np.argmin(np.isfinite(features).all(axis=1)))
-        raise Problem(f"features are NaN or infinite for sample {sample}: mend or leave out that row")
+        raise Problem(f"features are NaN or infinite for sample {sample}: fix or leave out that row")
 
 
 def open_features(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
-    """The features of a file as a read-only memory map."""
+    """Open the features of a file as a read-only memory map."""
     rows = ranks.compute_on_rank_zero(lambda: str(_convert_to_npy(path, samples, precision, file_hash)))
     mapped: NDArray[Any] = np.load(rows, mmap_mode="r")
     return mapped
 
 
 def _convert_to_npy(path: Path, samples: int, precision: Precision, file_hash: str) -> Path:
-    """A memory-mapped copy of any kind of file, read a chunk at a time."""
+    """Copy a file of any format to the cache as .npy, a chunk at a time."""
     final = cache.stage_folder("features") / f"{file_hash[:32]}-{precision}.npy"
     if _is_complete(final, samples):
         return final
@@ -54,7 +54,7 @@ def _convert_to_npy(path: Path, samples: int, precision: Precision, file_hash: s
 
 
 def _is_complete(path: Path, samples: int) -> bool:
-    """A file that was cut short, by a full disk or a crash, cannot be mapped."""
+    """Whether a file can be mapped: a truncated one, after a full disk or a crash, cannot."""
     try:
         return len(np.load(path, mmap_mode="r")) == samples
     except (OSError, ValueError, EOFError):
@@ -77,12 +77,14 @@ def _copy_rows(path: Path, target: Path, samples: int, precision: Precision) -> 
             finite = np.isfinite(rows[filled : filled + len(chunk)]).all(axis=1)
             if not finite.all():
                 sample = filled + int(np.argmin(finite))
-                raise Problem(f"features {path} are NaN or infinite for sample {sample}: mend or leave out that row")
+                raise Problem(f"features {path} are NaN or infinite for sample {sample}: fix or leave out that row")
             filled += len(chunk)
             advance(filled)
     if filled != samples or rows is None:
         found = f"more than {samples}" if filled > samples else str(filled)
-        raise Problem(f"features {path} have {found} rows but the dataset has {samples} samples: give one row a sample")
+        raise Problem(
+            f"features {path} have {found} rows but the dataset has {samples} samples: give one row per sample"
+        )
     rows.flush()
 
 
@@ -100,7 +102,7 @@ def _read_chunks(path: Path) -> Iterator[NDArray[Any]]:
 
 
 def _read_npz_chunks(path: Path) -> Iterator[NDArray[Any]]:
-    """The array `features`, or the only one, out of the archive without holding all of it."""
+    """Yield the array `features`, or the only one, without holding all of it in memory."""
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         name = "features" if "features" in names else names[0] if len(names) == 1 else None
@@ -119,7 +121,7 @@ def _read_npz_chunks(path: Path) -> Iterator[NDArray[Any]]:
 
 
 def _read_parquet_chunks(path: Path) -> Iterator[NDArray[Any]]:
-    """The column `features`, a list in each row, or all columns, a number in each."""
+    """Yield the column `features` of lists, or all columns of numbers."""
     parquet = import_library("pyarrow.parquet", f"reading {path.name}")
     with parquet.ParquetFile(path) as file:
         has_lists = "features" in file.schema_arrow.names

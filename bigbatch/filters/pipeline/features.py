@@ -1,16 +1,14 @@
-"""The first station: the penultimate layer's output for every training sample, in a file that memory maps.
+"""The first stage: the penultimate layer's output for every training sample, in a memory-mapped file.
 
-features.npy holds row i for sample i, answers.npy what the network itself says of it (where its outputs are the
-dataset's classes; from the same forward pass), done.npy one byte for each chunk of rows. A chunk is the batch that the
-network sees, always the same samples: whoever computes it, one rank or another, before a kill or after, the rows
-are the same. Only whole chunks are marked, after their rows are on disk.
+features.npy has row i for sample i, answers.npy the network's prediction for it (if its outputs are the dataset's
+classes; from the same forward pass), done.npy one byte per chunk of rows. A chunk is a fixed batch of samples: its rows
+are the same on any rank, before or after an interruption. A chunk is marked when all its rows are on disk.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,6 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
 from bigbatch import models
+from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
@@ -47,15 +46,13 @@ class Features:
 
     values: NDArray[Any]  # [samples, width]; a read-only memory map, unless it was given in memory
     key: str  # the hash of what they were made from
-    predictions: dict[str, NDArray[Any]] = field(
-        default_factory=dict
-    )  # prediction, confidence, loss; where they are known
+    predictions: dict[str, NDArray[Any]] = field(default_factory=dict)  # prediction, confidence, loss; where known
 
 
 def extract_features(
     source: FeatureSource, dataset: Dataset, precision: Precision = "float32", *, any_classes: bool = False
 ) -> Features:
-    """The network's features of every sample, or those that are ready. All ranks take part."""
+    """Compute the network's features of every sample, or open given ones. All ranks take part."""
     if source.array is not None:
         feature_files.check_features(source.array, len(dataset.train))
         return Features(source.array, source.hash)
@@ -64,9 +61,6 @@ def extract_features(
         return Features(feature_files.open_features(source.file, len(dataset.train), precision, source.hash), key)
     assert source.module is not None
     return _compute_features(source, dataset, precision, any_classes)
-
-
-# -- by a network
 
 
 def _compute_features(source: FeatureSource, dataset: Dataset, precision: Precision, any_classes: bool) -> Features:
@@ -108,7 +102,7 @@ def _compute_features(source: FeatureSource, dataset: Dataset, precision: Precis
 def _create_files(
     folder: Path, samples: int, outputs: NetworkOutputs, precision: Precision, key_fields: dict[str, Any]
 ) -> None:
-    """Empty files under their final names, or none. What is there already is used if it is whole."""
+    """Create empty files, unless complete ones exist."""
     files: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
         "features.npy": (precision, (samples, outputs.width)),
         "done.npy": ("uint8", (-(-samples // CHUNK),)),
@@ -117,22 +111,16 @@ def _create_files(
         files["answers.npy"] = (_PREDICTION, (samples,))
     if all(_has_shape(folder / name, shape) for name, (_, shape) in files.items()):
         return
-    # unlike atomic.replace_folder, named by process: several runs may want the same features at once
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with atomic.replace_folder(
+        folder, per_process=True
+    ) as temporary:  # several runs may need the same features at once
         for name, (dtype, shape) in files.items():
             cache.allocate_npy(temporary / name, dtype, shape)
         (temporary / "about.json").write_text(json.dumps(key_fields, indent=2))
-        shutil.rmtree(folder, ignore_errors=True)
-        temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _has_shape(path: Path, shape: tuple[int, ...]) -> bool:
-    """Read-only, since a file that was cut short would be filled up with zeros when opened for writing."""
+    """Whether a file has this shape. It is opened read-only: writing would extend a truncated file with zeros."""
     try:
         return bool(np.load(path, mmap_mode="r").shape == shape)
     except (OSError, ValueError):
@@ -140,7 +128,7 @@ def _has_shape(path: Path, shape: tuple[int, ...]) -> bool:
 
 
 def _fill_missing_chunks(folder: Path, source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs) -> int:
-    """Compute this rank's share of the chunks that are missing. 0, or 1 + a sample whose features are not finite."""
+    """Compute this rank's part of the missing chunks. Return 0, or 1 + a sample whose features are not finite."""
     rows, done = (np.load(folder / name, mmap_mode="r+") for name in ("features.npy", "done.npy"))
     answers = np.load(folder / "answers.npy", mmap_mode="r+") if outputs.are_classes else None
     missing = np.flatnonzero(done == 0)
@@ -183,7 +171,7 @@ def _mark_done(
     done: np.memmap[Any, Any],
     pending: list[int],
 ) -> None:
-    rows.flush()  # first the rows, then the word that they are there
+    rows.flush()  # the rows must be on disk before their mark
     if answers is not None:
         answers.flush()
     done[pending] = 1
@@ -195,7 +183,7 @@ def _mark_done(
 def _iterate_chunks(
     chunks: NDArray[np.int64], source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs
 ) -> Iterator[tuple[int, NDArray[Any], NDArray[Any] | None]]:
-    """Chunk by chunk: its number, its features, and the network's answers where its outputs are classes."""
+    """Yield each chunk's number, its features, and the predictions if the network's outputs are classes."""
     module, device = source.module, ranks.device()
     assert module is not None
     samples = len(dataset.train)
@@ -213,7 +201,7 @@ def _iterate_chunks(
 
 
 def _predict(logits: Tensor, labels: Tensor) -> NDArray[Any]:
-    """The predicted class, its softmax probability, and the cross-entropy of the label; unknown where not finite."""
+    """Return predicted class, its softmax probability, and the label's cross-entropy; NaN or -1 where not finite."""
     predicted = np.empty(len(logits), _PREDICTION)
     known = logits.isfinite().all(dim=1)
     confidence, prediction = logits.softmax(dim=1).max(dim=1)
@@ -224,6 +212,6 @@ def _predict(logits: Tensor, labels: Tensor) -> NDArray[Any]:
 
 
 def _move_inputs(inputs: Tensor, module: nn.Module, device: torch.device) -> Tensor:
-    """Inputs where the network is and in its precision; a module without parameters takes them as they are."""
+    """Move inputs to the network's device and precision; without parameters the precision stays."""
     precisions = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
     return inputs.to(device, next(precisions, inputs.dtype))

@@ -1,8 +1,8 @@
-"""What a network computes, as one hash: the same in every process and on every rank, another after any change.
+"""A hash of what a network computes: the same in every process and on every rank, another after any change.
 
-It covers weights and buffers, how layers are put together, each layer's plain attributes (a scale, a number of
-groups), and the code of each class that is not torch's own, whatever its comments and line breaks. What such code
-calls elsewhere, and attributes that are neither plain values nor tensors, are beyond it.
+It covers weights and buffers, the structure of layers, each layer's plain attributes (a scale, a number of groups), and
+the code of each class that is not torch's, without comments and line breaks. It does not cover functions that such
+code calls, nor attributes that are neither plain values nor tensors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _attributes(layer: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The state dict, then what it leaves out: buffers that are not saved, and tensors that are mere attributes."""
+    """Yield the state dict, then buffers that are not saved, and tensors that are plain attributes."""
     saved = module.state_dict()
     yield from ((name, tensor) for name, tensor in saved.items() if isinstance(tensor, Tensor))
     yield from ((name, buffer) for name, buffer in module.named_buffers() if name not in saved)
@@ -57,7 +57,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _code(layer_class: type) -> tuple[str, ...]:
-    """Name and code of a class and of its parents up to torch's."""
+    """Return name and code of a class and of its base classes up to torch's."""
     own = [part for part in layer_class.__mro__ if part is not object and part.__module__.partition(".")[0] != "torch"]
     return (layer_class.__module__, layer_class.__qualname__, *(_syntax(part) for part in own))
 
@@ -65,5 +65,5 @@ def _code(layer_class: type) -> tuple[str, ...]:
 def _syntax(part: type) -> str:
     try:
         return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(part))))
-    except (OSError, TypeError, SyntaxError):  # written in C, or at a prompt
+    except (OSError, TypeError, SyntaxError):  # written in C, or in an interactive session
         return part.__qualname__

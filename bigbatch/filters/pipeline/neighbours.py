@@ -15,14 +15,10 @@ _BLOCK_BYTES = 128 << 20
 def nearest_neighbours(
     points: NDArray[np.float32], count: int, jobs: int = 1, engine: str | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Each point's `count` nearest others, nearest first, and their distances. `engine` is faiss or torch."""
+    """Return each point's `count` nearest others, nearest first, and their distances. `engine` is faiss or torch."""
     points = np.ascontiguousarray(points, np.float32)
-    search = (
-        _search_with_faiss
-        if (engine or ("faiss" if is_installed("faiss") else "torch")) == "faiss"
-        else _search_with_torch
-    )
-    squared, neighbours = search(points, count + 1, jobs)
+    use_faiss = is_installed("faiss") if engine is None else engine == "faiss"
+    squared, neighbours = (_search_with_faiss if use_faiss else _search_with_torch)(points, count + 1, jobs)
     others = neighbours != np.arange(len(points))[:, None]
     others[others.all(axis=1), -1] = False  # among many duplicates a point may miss itself: the farthest goes instead
     shape = (len(points), count)

@@ -1,6 +1,6 @@
-"""The second station: principal components by the exact covariance, one pass over the features and one to project.
+"""The second stage: principal components by the exact covariance, in one pass over the features and one to project.
 
-Never IncrementalPCA, which is neither exact nor fast: 124 s for 50,000 x 2048 where this takes 10.
+Not IncrementalPCA, which is neither exact nor fast: 124 s for 50,000 x 2048 where this takes 10.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bigbatch.output.progress import stage
+from bigbatch.output.progress import Advance, stage
 
 _ROWS_AT_A_TIME = 8192
 
 
 def project_features(features: NDArray[Any], rows: NDArray[np.int64], components: int) -> dict[str, NDArray[Any]]:
-    """`points` [rows, components] in float32 and `variance`, the share that each component explains.
+    """Return `points` [rows, components] in float32 and `variance`, the fraction that each component explains.
 
-    Fewer components where the features are narrower. Each component's largest weight is positive: a sign is
-    arbitrary, and libraries that leave it so give maps that are mirrored from one machine to the next.
+    There are fewer components if the features are narrower. Each component's largest weight is positive: signs are
+    arbitrary, and libraries that do not fix them give maps that are mirrored on another machine.
     """
     with stage("pca", 2 * len(rows)) as advance:
         mean, covariance = _covariance(features, rows, advance)
@@ -38,8 +38,8 @@ def project_features(features: NDArray[Any], rows: NDArray[np.int64], components
     return {"points": points, "variance": (variances.flip(0)[:components] / total).numpy()}
 
 
-def _covariance(features: NDArray[Any], rows: NDArray[np.int64], advance: Any) -> tuple[Tensor, Tensor]:
-    """In float64, about the mean of the first rows, so that one pass loses no digits to a mean far from zero."""
+def _covariance(features: NDArray[Any], rows: NDArray[np.int64], advance: Advance) -> tuple[Tensor, Tensor]:
+    """Return mean and covariance in float64, shifted by the mean of the first rows to lose no digits in one pass."""
     shift = _read_rows(features, rows, 0).mean(0)
     width = len(shift)
     total, products = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The filter on is_distributed ranks: features are divided, the rest is done by the first rank and told to all."""
+"""A filter on several ranks: features are divided among them, the rest is computed on rank 0 and broadcast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from bigbatch.errors import Problem
 
-_SECONDS_BETWEEN_HEARTBEATS = 20.0  # well below the time after which a group gives a silent rank up
+_SECONDS_BETWEEN_HEARTBEATS = 20.0  # well below the timeout of a process group
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def device() -> torch.device:
 
 
 def max_over_ranks(value: int) -> int:
-    """The max_over_ranks value of any rank; nobody goes on before all have said theirs."""
+    """Return the largest value of any rank. It is a barrier too."""
     if not is_distributed():
         return value
     box = torch.tensor([value], dtype=torch.int64, device=device())
@@ -45,10 +45,10 @@ def max_over_ranks(value: int) -> int:
 
 
 def compute_on_rank_zero(compute: Callable[[], T]) -> T:
-    """What rank 0 computes, on every rank; its Problem is everybody's.
+    """Compute on rank 0 and return the result, or raise its Problem, on every rank.
 
-    A map of a million points takes an hour, and a group gives up on ranks that are silent for minutes: rank 0
-    computes in a thread and shows signs of life meanwhile.
+    A map of a million points takes an hour, longer than the timeout of a process group: rank 0 computes in a thread
+    and broadcasts heartbeats meanwhile.
     """
     if not is_distributed():
         return compute()
@@ -78,7 +78,7 @@ def compute_on_rank_zero(compute: Callable[[], T]) -> T:
 
 
 def _broadcast(value: Any) -> Any:
-    """Rank 0's value, on every rank."""
+    """Return rank 0's value on every rank."""
     box = [value]
     dist.broadcast_object_list(box, src=0, device=device() if device().type == "cuda" else None)
     return box[0]

@@ -1,4 +1,4 @@
-"""A result made again from its manifest: bit for bit, or one sentence that says what has changed."""
+"""Rebuild a result from its manifest bit for bit, or say what has changed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options t
 
 
 def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
-    """Make the result of a manifest again, from the data and the network alone: nothing is taken from the cache.
+    """Recompute the result of a kept.npz or its .json from the data and the network, without the cache.
 
-    Takes a kept.npz or its .json, from any folder. The same number of threads is used, since sums depend on it.
+    It works from any folder, with the original number of threads, since sums depend on it.
     """
     manifest = _read_manifest(Path(path))
     dataset = load_filtered_dataset(Path(path), manifest, data_dir)
@@ -43,7 +43,13 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
             f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
         )
     options = _resolve_paths(manifest.filter, _base_folders(Path(path), manifest))
-    _check_masks_used(path, options, manifest)
+    masks_now = hash_masks_used(options)
+    for name, digest in manifest.masks_used.items():
+        if masks_now[name] != digest:
+            raise Problem(
+                f"the result that '{name}' of {path} names has another mask now: "
+                "restore that file, or filter the dataset again"
+            )
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(manifest.threads)
@@ -51,16 +57,21 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
             kept = keep(dataset, parts.configure("filters", options))
     finally:
         torch.set_num_threads(threads)
-    _check_network_hash(path, kept, manifest)
+    then, now = (about.get("network", {}).get("hash") for about in (manifest.info, kept.info))
+    if then != now:
+        raise Problem(
+            f"the network or features of {path} have changed since (hash {str(then)[:10]}, now {str(now)[:10]}): "
+            "restore what it was made with"
+        )
     if sha256(kept.mask) != manifest.filter_mask_hash:
         raise Problem(
-            f"{path} cannot be made again bit for bit here ({_describe_differences(manifest)}): make a result anew"
+            f"{path} cannot be rebuilt bit for bit here ({_describe_differences(manifest)}): filter the dataset again"
         )
     return replace(kept, mask=replay_overrides(kept.mask, manifest.overrides))
 
 
 def load_filtered_dataset(path: Path, manifest: Manifest, data_dir: Path | None) -> Dataset:
-    """What the manifest names, found from any folder; whether it is still the same its hash tells."""
+    """Load the dataset that the manifest names, from any folder; the caller compares the hash."""
     options = _resolve_paths(manifest.dataset.config, _base_folders(path, manifest))
     return datasets.load(parts.configure("datasets", options), data_dir)
 
@@ -75,12 +86,12 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def _base_folders(path: Path, manifest: Manifest) -> list[Path]:
-    """Where relative paths may start: beside the manifest as when it was made, where it was made, or here."""
+    """Return the folders that relative paths may start from: the original one, moved with the file or not, or here."""
     return [path.parent / manifest.working_folder_from_here, Path(manifest.working_folder), Path()]
 
 
 def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
-    """Options with relative paths made ones that lead to what is there."""
+    """Return options whose relative paths lead to existing files."""
     found = dict(options)
     for name, value in options.items():
         if isinstance(value, dict):
@@ -90,34 +101,14 @@ def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str
     return found
 
 
-def _check_masks_used(path: Path | str, options: dict[str, Any], manifest: Manifest) -> None:
-    now = hash_masks_used(options)
-    for name, digest in manifest.masks_used.items():
-        if now[name] != digest:
-            raise Problem(
-                f"the result that '{name}' of {path} names has another mask by now: "
-                "restore that file, or make the result anew"
-            )
-
-
-def _check_network_hash(path: Path | str, kept: Kept, manifest: Manifest) -> None:
-    then, now = (about.get("network", {}).get("hash") for about in (manifest.info, kept.info))
-    if then != now:
-        raise Problem(
-            f"the network or features of {path} have changed since (hash {str(then)[:10]}, now {str(now)[:10]}): "
-            "restore what it was made with"
-        )
-
-
 def _describe_differences(manifest: Manifest) -> str:
-    """Which packages or hardware are others than those it was made with."""
+    """Name the packages and hardware that differ from those of the manifest."""
     now = provenance.collect()["packages"]
-    then: dict[str, str | None] = manifest.packages
-    unlike = [
+    differences = [
         f"{name} {now.get(name) or package_version(name)} for {old}"
-        for name, old in then.items()
+        for name, old in manifest.packages.items()
         if (now.get(name) or package_version(name)) != old
     ]
     if manifest.hardware["cpu"] != provenance.hardware()["cpu"]:
-        unlike.append("another processor")
-    return ", ".join(unlike) or "packages and processor are the same, so code or data differ"
+        differences.append("another processor")
+    return ", ".join(differences) or "packages and processor are the same, so code or data differ"

@@ -1,9 +1,9 @@
-"""The result of a filter as one file: kept.npz, with a manifest in it and beside it that says how to make it again.
+"""The result of a filter as one file: kept.npz, with a manifest in it and beside it that says how to rebuild it.
 
-The .npz holds `mask`, `score`, `label`, what the filter adds (`map`, `cluster` ...) and the manifest as text; kept.json
-is the same text for people. A person's overrides stand in the manifest in the order they were made: the filter's
-own mask is `filter_mask`, and `mask` is what the overrides make of it. An override's `keep` is true, false, or null
-for the filter's own word again; one that is `undone` stays in the history and counts no more.
+The .npz holds `mask`, `score`, `label`, arrays of the filter (`map`, `cluster` ...) and the manifest as text; kept.json
+is the same text for people. The manifest lists a person's overrides in order: `filter_mask` is the filter's mask, and
+`mask` is the same after the overrides. An override's `keep` is true, false, or null for the filter's decision; an
+`undone` override stays in the list without effect.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from bigbatch import parts
@@ -34,9 +35,9 @@ _RESULTS = ("after", "like")  # options that name another filter's result
 
 @dataclass(frozen=True)
 class Kept:
-    """What a filter decided: a score and a verdict for each training sample. The test set is never touched."""
+    """The decision of a filter: a score and a verdict for each training sample. The test set is never filtered."""
 
-    score: Tensor  # what it was decided by; larger means sooner dropped
+    score: Tensor  # larger scores are dropped first
     mask: Tensor  # bool, true where kept
     info: dict[str, Any] = field(default_factory=dict)  # goes into the manifest: plain JSON values
     arrays: dict[str, Any] = field(default_factory=dict)  # goes into the .npz: one row per sample (map, cluster ...)
@@ -82,7 +83,7 @@ class Manifest:
     packages: dict[str, str | None]
     hardware: dict[str, Any]
     commit: str | None
-    command: str
+    command: list[str]
     lineage: list[dict[str, Any]]  # the rounds before this one
     counts: SampleCounts
     overrides: list[dict[str, Any]]
@@ -92,19 +93,12 @@ class Manifest:
 
     @classmethod
     def from_fields(cls, fields: Any) -> Manifest | None:
-        """The manifest that JSON fields describe; None where they are of another format or incomplete."""
+        """Return the manifest of JSON fields; None if they are of another format or incomplete."""
         try:
-            if fields["format"] != FORMAT:
-                return None
-            counts = fields["counts"]
-            by_class = {name: ClassCounts(**row) for name, row in counts["by_class"].items()}
-            records = {
-                "dataset": FilteredDataset(**fields["dataset"]),
-                "counts": SampleCounts(counts["kept"], counts["dropped"], by_class),
-            }
-            return cls(**fields | records)
-        except (KeyError, TypeError):
+            manifest = TypeAdapter(cls).validate_python(fields)
+        except ValidationError:
             return None
+        return manifest if manifest.format == FORMAT else None
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class FilterResult:
     score: Tensor
     arrays: dict[str, NDArray[Any]]  # `label`, `filter_mask`, and what the filter adds
     dataset_hash: str
-    manifest: Manifest | None  # None: from elsewhere or an early version; it can be trained on, but not made again
+    manifest: Manifest | None  # None: not by this version; it can be trained on, but not rebuilt
 
     def require_manifest(self) -> Manifest:
         """The manifest, or a Problem where there is none."""
@@ -133,7 +127,7 @@ class FilterResult:
 
 
 def keep(dataset: Dataset, config: parts.Config) -> Kept:
-    """What the filter that a config names decides."""
+    """Apply the filter that a config names."""
     kept: Kept = parts.find("filters", config.name).keep(dataset, config)
     return kept
 
@@ -141,7 +135,7 @@ def keep(dataset: Dataset, config: parts.Config) -> Kept:
 def create_result(
     kept: Kept, dataset: Dataset, dataset_config: parts.Config, config: parts.Config, lineage: Iterable[Any] = ()
 ) -> FilterResult:
-    """A fresh result with its manifest; nothing is written yet."""
+    """Build a result with its manifest; nothing is written yet."""
     about = provenance.collect()
     mask, labels = kept.mask, dataset.train.labels
     manifest = Manifest(
@@ -180,7 +174,7 @@ def hash_masks_used(options: dict[str, Any]) -> dict[str, str]:
 
 
 def apply_overrides(saved: FilterResult, filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> FilterResult:
-    """The result with this mask of the filter's own and what people made of it; counts and hashes follow."""
+    """Return the result with another mask of the filter and other overrides; counts and hashes are updated."""
     entries = list(overrides)
     mask = replay_overrides(filter_mask, entries)
     manifest = saved.require_manifest()
@@ -202,17 +196,17 @@ def count_samples(mask: Tensor, labels: Tensor, classes: Sequence[str]) -> Sampl
 
 
 def check_manifest(path: Path | str, manifest: Manifest | None) -> Manifest:
-    """The manifest, or a Problem where there is none that a result can be made again from."""
+    """Return the manifest, or raise a Problem if there is none to rebuild the result from."""
     if manifest is None:
         raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
     return manifest
 
 
 def save(path: Path | str, result: FilterResult) -> FilterResult:
-    """Write a result and its readable copy, each under a temporary name: nobody finds half of one."""
+    """Write a result and its readable manifest, each atomically."""
     path = Path(path)
     if path.suffix != ".npz":
-        raise Problem(f"the result {path} has to end in .npz: name it {path.with_suffix('.npz')}")
+        raise Problem(f"the result {path} must end in .npz: name it {path.with_suffix('.npz')}")
     manifest = result.require_manifest()
     from_here = os.path.relpath(manifest.working_folder, path.absolute().parent)
     manifest = replace(manifest, working_folder_from_here=from_here)
@@ -239,8 +233,8 @@ def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
         manifest = Manifest.from_fields(json.loads(str(arrays.pop("manifest", "null"))))
         made_for = str(arrays.pop("dataset_hash", ""))
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a .npy
-        # numpy takes what is no .npz for a pickle, and would have it loaded as one
-        reason = "it is no .npz" if "pickle" in str(error) else error
+        # numpy takes any other file for a pickle
+        reason = "it is not an .npz" if "pickle" in str(error) else error
         raise Problem(f"filter file {path} cannot be read ({reason}): make it again with 'bigbatch filter'") from error
     if dataset is not None and (len(mask) != len(dataset.train) or made_for not in ("", dataset.hash)):
         raise Problem(
@@ -251,7 +245,7 @@ def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
 
 
 def override(saved: FilterResult, samples: Iterable[int], *, keep: bool | None, reason: str) -> FilterResult:
-    """A person's word over the filter's (None: the filter's own again), written into the file and its history."""
+    """Keep or drop samples by hand (None: as the filter decided), and save the result with this override."""
     manifest = saved.require_manifest()
     chosen = sorted({int(sample) for sample in samples})
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
@@ -273,7 +267,7 @@ def replay_overrides(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -
 
 
 def refuse_empty_classes(mask: Tensor, labels: Tensor, classes: Sequence[str], dropper: str, advice: str) -> None:
-    """No class may vanish: a network could not learn it any more."""
+    """Refuse a mask that drops all samples of a class: a network could not learn it."""
     had = torch.bincount(labels, minlength=len(classes))
     left = torch.bincount(labels[mask], minlength=len(classes))
     gone = [classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]

@@ -1,13 +1,15 @@
-"""Small networks that learn a dataset while a filter watches: what each sample does to them is its score."""
+"""Small networks that are trained on a dataset to score its samples."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 from torch import Tensor, nn
 
@@ -15,30 +17,28 @@ from bigbatch import models, parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import DropOptions
+from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
+from bigbatch.filters.pipeline.results import Kept
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
-_EVALUATION_BATCH = 512  # samples in evaluation
+_EVALUATION_BATCH = 512
 
-OnBatch = Callable[[Tensor, Tensor], None]  # told the numbers of samples and their logits, before they are learned from
-
-
-def _configure_model(value: Any) -> Any:
-    return parts.configure("models", value)
+OnBatch = Callable[[Tensor, Tensor], None]  # called with the indices and the logits of a batch before its step
 
 
 class ScoringOptions(DropOptions):
-    """Which network, and how it learns: SGD with momentum 0.9 and a cosine from `lr` to zero."""
+    """Which network, and how it is trained: SGD with momentum 0.9 and a cosine schedule from `lr` to zero."""
 
-    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_configure_model)] = Field(
+    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(partial(parts.configure, "models"))] = Field(
         "cnn", validate_default=True
     )
-    networks: PositiveInt = 3  # scores are means over this many, from unlike initial weights
+    networks: PositiveInt = 3  # scores are means over this many, each with its own initial weights
     global_batch: PositiveInt = 64
     lr: float = Field(0.05, gt=0)
 
 
+@torch.random.fork_rng(devices=[])
 def train_scoring_network(
     dataset: Dataset,
     options: ScoringOptions,
@@ -47,17 +47,10 @@ def train_scoring_network(
     rows: Tensor | None = None,
     on_batch: OnBatch | None = None,
 ) -> nn.Module:
-    """Network `number` after some epochs over the given samples, else over all: a function of the options alone.
+    """Train network `number` on the given samples, by default on all: a function of the options alone.
 
-    torch's own random numbers go on afterwards as if nothing had been drawn.
+    The state of torch's own random numbers is not changed.
     """
-    with torch.random.fork_rng(devices=[]):
-        return _train(dataset, options, epochs, number, rows, on_batch)
-
-
-def _train(
-    dataset: Dataset, options: ScoringOptions, epochs: int, number: int, rows: Tensor | None, on_batch: OnBatch | None
-) -> nn.Module:
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
     rows = torch.arange(len(dataset.train)) if rows is None else rows
@@ -90,7 +83,7 @@ def _train(
 
 @torch.no_grad()
 def predict_probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None) -> Tensor:
-    """Softmax [samples, classes] in evaluation mode, without augmentation."""
+    """Return softmax outputs [samples, classes] in evaluation mode, without augmentation."""
     model.eval()
     device = ranks.device()
     rows = torch.arange(len(dataset.train)) if rows is None else rows
@@ -100,21 +93,23 @@ def predict_probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | Non
     return torch.cat(pieces)
 
 
-def average_over_networks(
-    options: ScoringOptions, score: Callable[[int], Tensor]
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """On several ranks the first one's networks speak for all."""
+def drop_by_difficulty(
+    dataset: Dataset, options: ScoringOptions, measure: str, score: Callable[[int], Tensor], drop_hard: bool = False
+) -> Kept:
+    """Drop the easiest samples, or the hardest, by the mean of `score(network number)`, computed on rank 0."""
 
-    def mean() -> np.ndarray[Any, np.dtype[np.float64]]:
+    def mean() -> NDArray[np.float64]:
         return torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
 
-    return ranks.compute_on_rank_zero(mean)
+    difficulty = ranks.compute_on_rank_zero(mean)
+    scores = torch.from_numpy(difficulty if drop_hard else -difficulty)
+    return Kept(scores, drop_largest(scores, dataset, options), {"measure": measure}, {"difficulty": difficulty})
 
 
-def split_folds(count: int, parts_count: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Samples to learn from and samples held out, each held out once."""
+def split_folds(count: int, folds: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield samples to train on and samples held out; each is held out once."""
     shuffled = rng.permutation(count, *key)
-    for held_out in shuffled.chunk(parts_count):
+    for held_out in shuffled.chunk(folds):
         rest = torch.ones(count, dtype=torch.bool)
         rest[held_out] = False
         yield rest.nonzero().squeeze(1), held_out

@@ -1,4 +1,4 @@
-"""Where features come from: a trained network, or a file that holds them ready."""
+"""Where features come from: a trained network, a file, or an array."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bigbatch import models, parts
+from bigbatch.artifacts.folder import Folder
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem, did_you_mean
@@ -34,7 +35,7 @@ class FeatureSource:
 
 
 def open_feature_source(network: str, model: Any, dataset: Dataset) -> FeatureSource:
-    """The folder of a run, a file of weights with the model they are for, a dotted model, or a file of features."""
+    """Open the folder of a run, a file of weights of a model, a dotted model, or a file of features."""
     path = Path(network)
     if (path / "run.json").is_file():
         return _source_from_run(path, dataset)
@@ -47,7 +48,7 @@ def open_feature_source(network: str, model: Any, dataset: Dataset) -> FeatureSo
         return source_from_module(built, {"network": network})
     if network in parts.names("models"):
         raise Problem(
-            f"model '{network}' has learned nothing: give the folder of a run of it, or its weights and model={network}"
+            f"model '{network}' is not trained: give the folder of a run of it, or its weights and model={network}"
         )
     raise Problem(
         f"there is no network '{network}'{did_you_mean(network, parts.names('recipes'))} Give the folder of a run, "
@@ -56,30 +57,22 @@ def open_feature_source(network: str, model: Any, dataset: Dataset) -> FeatureSo
 
 
 def source_from_module(module: nn.Module, about: dict[str, Any] | None = None) -> FeatureSource:
-    """Any nn.Module, as it is."""
+    """Use an nn.Module as it is."""
     return FeatureSource(
         hash_module(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"}
     )
 
 
 def source_from_array(features: NDArray[Any] | Tensor) -> FeatureSource:
-    """Features that are in memory already."""
+    """Use features in memory."""
     array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
     if array.dtype.kind not in "fiu":
-        raise Problem(f"features are of type {array.dtype}, not numbers: give an array of floats, one row a sample")
+        raise Problem(f"features are of type {array.dtype}, not numbers: give an array of floats, one row per sample")
     return FeatureSource(hash_array(array), array=array, about={"network": "features in memory"})
 
 
-def run_of(network: str) -> Any:
-    """The Run behind the folder of a run, else None."""
-    from bigbatch.artifacts.folder import Folder
-
-    path = Path(network)
-    return Folder(path).run() if (path / "run.json").is_file() else None
-
-
 def _source_from_run(path: Path, dataset: Dataset) -> FeatureSource:
-    run = run_of(str(path))
+    run = Folder(path).run()
     checkpoints = sorted((path / "checkpoint").glob("step-*"))
     if not checkpoints:
         raise Problem(f"{path} has no checkpoint yet: 'bigbatch resume {path}' trains it")
@@ -109,7 +102,7 @@ def _source_from_file(path: Path) -> FeatureSource:
 
 @dataclass(frozen=True)
 class NetworkOutputs:
-    """What comes out of a network: features of this width, and whether its outputs are the dataset's classes."""
+    """The width of a network's features, and whether its outputs are the dataset's classes."""
 
     width: int
     are_classes: bool
@@ -117,7 +110,7 @@ class NetworkOutputs:
 
 @torch.no_grad()
 def check_network(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> NetworkOutputs:
-    """What the network gives, or a Problem where samples do not fit in or classes do not come out."""
+    """Return what the network outputs, or raise a Problem if the samples or the classes do not fit."""
     try:
         features, output = models.features_and_output(module, inputs)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

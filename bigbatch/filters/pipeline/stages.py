@@ -1,4 +1,4 @@
-"""From a network to a map: features, principal components, two dimensions; each station's output is cached."""
+"""From a network to a map: features, principal components, two dimensions. The output of each stage is cached."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class FeatureOptions(parts.Config):
     model: str | dict[str, Any] | None = None  # which model the weights are for
     any_classes: bool = False  # take the features of a network that was trained for other classes
     precision: Precision = "float32"
-    after: str | None = None  # an earlier kept.npz: only what it kept is looked at
+    after: str | None = None  # an earlier kept.npz: only the samples it kept are used
 
 
 class MapOptions(FeatureOptions):
-    """How features become a map."""
+    """How features are reduced to a map."""
 
     components: int = Field(50, ge=1)
     reducer: embedding.Reducer = "tsne"
     perplexity: float = Field(30.0, ge=1)
     iterations: int = Field(500, ge=1)  # of t-SNE, after 250 early ones
     seed: int = Field(0, ge=0)
-    jobs: int = Field(1, ge=1)  # another number gives another map
+    jobs: int = Field(1, ge=1)  # processes; the map depends on their number
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FeatureMap:
 
 
 def selected_rows(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64]:
-    """The numbers of the samples to look at."""
+    """Return the indices of the samples to filter."""
     if options.after is None:
         return np.arange(len(dataset.train))
     return load(options.after, dataset).mask.nonzero().squeeze(1).numpy()
@@ -61,7 +61,7 @@ def selected_rows(options: FeatureOptions, dataset: Dataset) -> NDArray[np.int64
 def compute_features(
     options: FeatureOptions, dataset: Dataset, source: FeatureSource | None = None
 ) -> tuple[Features, dict[str, Any]]:
-    """Features of all samples, and what the manifest says of whose they are. All ranks take part."""
+    """Return features of all samples, and what the manifest says of their source. All ranks take part."""
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
     source = source or open_feature_source(options.network, options.model, dataset)
@@ -70,28 +70,17 @@ def compute_features(
     return features, source.about | about
 
 
-def compute_components(
-    features: Features, rows: NDArray[np.int64], components: int
-) -> tuple[NDArray[np.float32], dict[str, Any]]:
-    key_fields = {"features": features.key, "rows": hash_array(rows), "components": components}
-    made = cache.load_or_compute("pca", key_fields, lambda: pca.project_features(features.values, rows, components))
-    explained = float(made["variance"].sum())
-    return made["points"], {"components": made["points"].shape[1], "variance_explained": round(explained, 6)}
-
-
 def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions) -> FeatureMap:
-    """The rank that calls this does all of it."""
-    components, info = compute_components(features, rows, options.components)
-    how: dict[str, Any] = {
-        "reducer": options.reducer,
-        "perplexity": options.perplexity,
-        "iterations": options.iterations,
-        "seed": options.seed,
-        "jobs": options.jobs,
-    }
-    versions: dict[str, Any] = {
-        package: package_version(package) for package in embedding.reducer_packages(options.reducer)
-    }
+    """Reduce features to principal components and these to a map, on this rank alone."""
+    pca_fields = {"features": features.key, "rows": hash_array(rows), "components": options.components}
+    projected = cache.load_or_compute(
+        "pca", pca_fields, lambda: pca.project_features(features.values, rows, options.components)
+    )
+    components, explained = projected["points"], float(projected["variance"].sum())
+    info = {"components": components.shape[1], "variance_explained": round(explained, 6)}
+    how = options.model_dump(include={"reducer", "perplexity", "iterations", "seed", "jobs"})
+    packages = embedding.REDUCER_PACKAGES[options.reducer]
+    versions: dict[str, str | int | None] = {package: package_version(package) for package in packages}
     versions["map"] = embedding.VERSION
     key_fields = {"components": hash_array(components), **how, "versions": versions}
 

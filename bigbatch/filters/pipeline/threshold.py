@@ -1,13 +1,12 @@
-"""The last station, class by class: eps* of every sample, a radius for each class, and what is noise at it.
+"""The last stage, class by class: eps* of every sample, a radius for each class, and the noise at that radius.
 
-Arrays have a row for each training sample, or for each of those at hand. Where points are NaN a sample was not looked
-at (an earlier filter had dropped it): its eps* is infinite, so that it is out at any radius, and it counts nowhere.
+Arrays have one row per sample. The points of a sample that an earlier filter dropped are NaN: its eps* is infinite, so
+that it is dropped at any radius, and it is not counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +24,7 @@ Labels = NDArray[np.integer[Any]]
 
 
 def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
-    """The smallest DBSCAN radius at which each sample is no noise among those of its class."""
+    """Return the smallest DBSCAN radius at which each sample is not noise among the samples of its class."""
     found = np.full(len(labels), np.inf)
     groups = _rows_by_class(labels, _has_point(points))
     with stage("eps*", len(groups)) as advance:
@@ -36,12 +35,10 @@ def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
 
 
 def cached_eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
-    """The same, kept on disk under the hash of points and labels, since a million points take seconds."""
-    hashes = {"points": hash_array(points), "labels": hash_array(labels)}
-    key_fields = hashes | {"min_samples": min_samples}
-    return cache.load_or_compute("eps", key_fields, lambda: {"eps_star": eps_star(points, labels, min_samples)})[
-        "eps_star"
-    ]
+    """Return eps_star(), cached by the hash of points and labels: a million points take seconds."""
+    key_fields = {"points": hash_array(points), "labels": hash_array(labels), "min_samples": min_samples}
+    arrays = cache.load_or_compute("eps", key_fields, lambda: {"eps_star": eps_star(points, labels, min_samples)})
+    return arrays["eps_star"]
 
 
 def decide_eps(
@@ -52,10 +49,10 @@ def decide_eps(
     per_class: bool = True,
     eps: float | Mapping[int, float] | None = None,
 ) -> dict[int, float]:
-    """The radius of each class that has samples, by the class's number.
+    """Return the radius of each class that has samples, by class index.
 
-    `fraction` drops a share of each class or over all, or less where samples share an eps*; `paper` takes 0.5;
-    `manual` takes what is given, one for all or one for each class.
+    `fraction` drops a fraction of each class or over all, or less where samples have the same eps*; `paper` uses 0.5;
+    `manual` uses the given eps, one for all classes or one for each.
     """
     groups = _rows_by_class(labels, np.isfinite(eps_star))
     if mode == "paper":
@@ -69,7 +66,7 @@ def decide_eps(
 
 
 def mask_at(eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float]) -> NDArray[np.bool_]:
-    """True where a sample is kept: where the radius of its class is not below its eps*."""
+    """Return True where a sample is kept: where the radius of its class is at least its eps*."""
     radius = np.full(int(labels.max(initial=-1)) + 1, -np.inf)
     for index, eps in eps_by_class.items():
         radius[index] = eps
@@ -79,7 +76,7 @@ def mask_at(eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float])
 def cluster_labels(
     points: NDArray[Any], labels: Labels, eps_by_class: Mapping[int, float], min_samples: int
 ) -> NDArray[np.int64]:
-    """The cluster of each sample within its class, counted from 0; -1 for noise and for what was not looked at."""
+    """Return the cluster of each sample within its class, from 0; -1 for noise and for samples without points."""
     clusters = np.full(len(labels), -1, np.int64)
     groups = _rows_by_class(labels, _has_point(points))
     with stage("clusters", len(groups)) as advance:
@@ -90,25 +87,14 @@ def cluster_labels(
     return clusters
 
 
-@dataclass(frozen=True)
-class DropCounts:
-    """How many samples a fraction asks for, and how many can go: those that share an eps* go together or stay."""
-
-    requested: int
-    dropped: int
-
-
-def count_dropped(
-    eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float], drop: float, per_class: bool
-) -> DropCounts:
-    considered = np.isfinite(eps_star)
-    sizes = [len(members) for members in _rows_by_class(labels, considered).values()]
-    requested = sum(_drop_count(drop, size) for size in (sizes if per_class else [sum(sizes)]))
-    return DropCounts(requested, int((considered & ~mask_at(eps_star, labels, eps_by_class)).sum()))
+def count_requested_drops(eps_star: Floats, labels: Labels, drop: float, per_class: bool) -> int:
+    """Return how many samples a fraction requests; fewer are dropped where samples have the same eps*."""
+    sizes = [len(members) for members in _rows_by_class(labels, np.isfinite(eps_star)).values()]
+    return sum(_drop_count(drop, size) for size in (sizes if per_class else [sum(sizes)]))
 
 
 def k_distance_knees(points: NDArray[Any], labels: Labels, min_samples: int) -> dict[int, float]:
-    """The bend of each class's sorted distances: a hint only."""
+    """Return the knee of each class's sorted k-distances: a hint only."""
     groups = _rows_by_class(labels, _has_point(points))
     return {index: dbscan.k_distance_knee(points[members], min_samples) for index, members in groups.items()}
 
@@ -119,7 +105,7 @@ def _has_point(points: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _rows_by_class(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.int64]]:
-    """The rows of each class that has some, ascending, by the class's number."""
+    """Return the rows of each class that has any, ascending, by class index."""
     rows = np.flatnonzero(which)
     by_class = rows[np.argsort(labels[rows], kind="stable")]
     classes, begins = np.unique(labels[by_class], return_index=True)

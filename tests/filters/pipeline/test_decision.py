@@ -108,8 +108,8 @@ def test_what_an_earlier_filter_dropped_stays_out(result, tmp_path):
         ({"mode": "manual", "eps": 1e-9}, "would drop every sample of class .*use a larger eps"),
         ({"mode": "manual"}, "set eps for mode=manual"),
         ({"min_samples": 500}, "fewer than min_samples 500"),
-        ({"perplexity": 5}, "'perplexity' changes the map, which is made already"),
-        ({"mode": "manual", "eps": {"0": 1.0}}, "eps has to name each class once, but not so 1, 2"),
+        ({"perplexity": 5}, "'perplexity' would change the map, which is computed already"),
+        ({"mode": "manual", "eps": {"0": 1.0}}, "eps must name each class once, but is wrong for 1, 2"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(result, settings, sentence):
@@ -120,7 +120,7 @@ def test_settings_that_cannot_be_are_refused(result, settings, sentence):
 def test_overrides_that_empty_a_class_are_refused(result):
     everything = np.flatnonzero(result.arrays["label"] == 4).tolist()
     history = [{"at": "", "samples": everything, "keep": False, "reason": "?"}]
-    with pytest.raises(Problem, match="the overrides would drop every sample of class 4: take some of them back"):
+    with pytest.raises(Problem, match="the overrides would drop every sample of class 4: undo some of them"):
         filters.decide_again(result, overrides=history)
 
 

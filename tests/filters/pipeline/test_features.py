@@ -215,7 +215,7 @@ def test_other_classes_are_taken_when_asked_for():
 
 @pytest.mark.parametrize("network", ["nothing", "cnn", "missing.npy", "w.safetensors"])
 def test_a_network_that_is_not_there_is_refused(network):
-    with pytest.raises(Problem, match=r"there is no network|has learned nothing|cannot be read|do not say which model"):
+    with pytest.raises(Problem, match=r"there is no network|is not trained|cannot be read|do not say which model"):
         source.open_feature_source(network, None, filter_parts.digits(20))
 
 

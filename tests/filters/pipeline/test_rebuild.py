@@ -58,7 +58,7 @@ def test_a_changed_result_that_was_used_is_noticed(made, option):
         by = json.dumps({"name": "el2n", "model": "mlp", "networks": 1, "epochs": 1, "like": "out/first.npz"})
         filtered("ccs", "out/kept.npz", by=by)
     filtered("random", "out/first.npz", drop=0.3, seed=1)
-    with pytest.raises(Problem, match=f"that '{option}' of out/kept.npz names has another mask by now: restore"):
+    with pytest.raises(Problem, match=f"that '{option}' of out/kept.npz names has another mask now: restore"):
         rebuild("out/kept.npz")
 
 
@@ -72,7 +72,7 @@ def test_another_mask_than_the_recorded_one_is_refused(made, tmp_path):
     packages = made.manifest.packages | {"numpy": "0.1"}
     manifest = asdict(replace(made.manifest, filter_mask_hash="0" * 64, packages=packages))
     (tmp_path / "out/other.json").write_text(json.dumps(manifest))
-    with pytest.raises(Problem, match=r"cannot be made again bit for bit here \(numpy .* for 0\.1\): make"):
+    with pytest.raises(Problem, match=r"cannot be rebuilt bit for bit here \(numpy .* for 0\.1\): filter"):
         rebuild("out/other.json")
 
 
