@@ -22,7 +22,8 @@ from pydantic import (
     PositiveInt,
     Tag,
     ValidationError,
-    model_validator,
+    ValidationInfo,
+    field_validator,
 )
 
 from bigbatch.errors import Problem, did_you_mean
@@ -91,12 +92,21 @@ class AllReduceTimes(FrozenModel):
     busy_points: SizesAndTimes = ()
     cpu_points: SizesAndTimes = ()
 
-    @model_validator(mode="after")
-    def _check_points(self) -> AllReduceTimes:
-        _check_increasing("points", self.points, least_us=1e-9)
-        _check_increasing("busy_points", self.busy_points, least_us=1e-9)
-        _check_increasing("cpu_points", self.cpu_points, least_us=0.0)
-        return self
+    @field_validator("points", "busy_points", "cpu_points")
+    @classmethod
+    def _check_increasing(cls, points: SizesAndTimes, info: ValidationInfo) -> SizesAndTimes:
+        name, least_us = info.field_name, 0.0 if info.field_name == "cpu_points" else 1e-9
+        if len(points) == 1:
+            raise ValueError(f"{name} has one point: measure two sizes or leave it out")
+        if points and (points[0][0] < 0 or points[0][1] < least_us):
+            raise ValueError(f"{points[0]} of {name} must have a size and a positive time: measure it again")
+        for (small, short), (large, long) in pairwise(points):
+            if large <= small or long < short:
+                raise ValueError(
+                    f"{large:g} bytes in {long:g} µs after {small:g} bytes in {short:g} µs are not increasing: "
+                    f"sort {name} by size, and measure again where more bytes take less time"
+                )
+        return points
 
 
 class MeasuredLinks(AllReduceTimes):
@@ -104,19 +114,6 @@ class MeasuredLinks(AllReduceTimes):
 
     ranks: int = Field(ge=2)
     horovod: AllReduceTimes | None = None
-
-
-def _check_increasing(name: str, points: SizesAndTimes, least_us: float) -> None:
-    if len(points) == 1:
-        raise ValueError(f"{name} has one point: measure two sizes or leave it out")
-    if points and (points[0][0] < 0 or points[0][1] < least_us):
-        raise ValueError(f"{points[0]} of {name} must have a size and a positive time: measure it again")
-    for (small, short), (large, long) in pairwise(points):
-        if large <= small or long < short:
-            raise ValueError(
-                f"{large:g} bytes in {long:g} µs after {small:g} bytes in {short:g} µs are not increasing: "
-                f"sort {name} by size, and measure again where more bytes take less time"
-            )
 
 
 def _links_kind(given: Any) -> str:

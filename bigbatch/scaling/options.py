@@ -59,12 +59,10 @@ class ModelOptions:
     ] = ()
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MeasurementOptions(ModelOptions):
     """The options of `bigbatch scale measure`."""
 
-    _: KW_ONLY
     engines: Engines = ()
     ranks: Annotated[str, Parameter(help="numbers of ranks, like 1,2")] = "1,2"
     rounds: Annotated[Count, Parameter(help="how often each configuration is started")] = 5
@@ -80,12 +78,10 @@ class MeasurementOptions(ModelOptions):
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TraceOptions(ModelOptions):
     """The options of `bigbatch scale trace`."""
 
-    _: KW_ONLY
     engines: Engines = ()
     ranks: Annotated[Count, Parameter(help="processes on this machine")] = 2
     steps: Annotated[
@@ -94,12 +90,10 @@ class TraceOptions(ModelOptions):
     out: Annotated[Path, Parameter(help="folder for the trace, figures and a page")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SimulatedRanksOptions(ModelOptions):
     """The options that `simulate` and `plan` share."""
 
-    _: KW_ONLY
     rank_batch: RankBatch = 64
     sample: Sample = "3,224,224"
     classes: Classes = 1000
@@ -131,24 +125,20 @@ class SimulatedRanksOptions(ModelOptions):
         return found, ranks, workload.profiles(found, self.rank_batch, self.samples_per_second)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SimulationOptions(SimulatedRanksOptions):
     """The options of `bigbatch scale simulate`."""
 
-    _: KW_ONLY
     engines: Engines = ("ddp", "horovod")
     picture: Annotated[
         RankCount | None, Parameter(help="number of ranks whose step is drawn; default: the largest")
     ] = None
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PlanOptions(SimulatedRanksOptions):
     """The options of `bigbatch scale plan`."""
 
-    _: KW_ONLY
     engine: Annotated[str, Parameter(help="ddp or horovod")] = "ddp"
     global_batch: Annotated[Count, Parameter(help="the present global batch")]
     noise_scale: Annotated[str, Parameter(help="a number of samples, or the JSON that 'bigbatch advise' wrote")]

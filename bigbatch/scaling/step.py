@@ -34,10 +34,6 @@ class SimulatedStep:
     next_cycle_us: float = 0.0  # Horovod: when its next cycle begins
 
     @property
-    def compute_us(self) -> float:
-        return self.profile.compute_us
-
-    @property
     def update_start_us(self) -> float:
         """The end of the backward pass and of the last all-reduce."""
         last_us = self.messages[-1].end_us if self.messages else 0.0
@@ -50,7 +46,7 @@ class SimulatedStep:
     @property
     def exposed_us(self) -> float:
         """Communication that no computation hides."""
-        return self.step_us - self.compute_us
+        return self.step_us - self.profile.compute_us
 
     def phases(self) -> StepPhases:
         """Return the record of this step, with the activities of every stream."""

@@ -70,7 +70,7 @@ def print_trace(trace: Trace) -> None:
     engines, *lines = zip(*([_COLUMNS, *_step_rows(trace.steps)]), strict=True)
     console = Console()
     console.print(
-        f"{trace.model_label}, batch {trace.rank_batch} per rank: ms of the fastest traced step", highlight=False
+        f"{trace.model.label}, batch {trace.rank_batch} per rank: ms of the fastest traced step", highlight=False
     )
     console.print(terminal_table(["", *engines[1:]], [list(map(_cell, line)) for line in lines], left=("",)))
 
@@ -86,7 +86,7 @@ def write_report(trace: Trace, folder: Path, command: str) -> list[Path]:
         *(path for figure in figures for path in figure.chart.save(folder / figure.name)),
         atomic.write_text(folder / "trace.md", _markdown(trace, figures, about, chrome_trace)),
     ]
-    page = Page(f"{trace.model_label}: one step of each engine", trace.scale)
+    page = Page(f"{trace.model.label}: one step of each engine", trace.scale)
     page.text(_EXPLANATION)
     if warning := busy_warning(trace.loads):
         page.text(warning, "warning")
@@ -158,7 +158,7 @@ def _about_lines(trace: Trace, command: str) -> list[str]:
 
 def _trace_json(trace: Trace, command: str) -> dict[str, Any]:
     return {
-        "model": trace.model_label,
+        "model": trace.model.label,
         "rank_batch": trace.rank_batch,
         "sample_shape": list(trace.model.sample_shape),
         "command": command,

@@ -41,14 +41,10 @@ class Trace:
         return [fastest_step(recording) for recording in self.recordings]
 
     @property
-    def model_label(self) -> str:
-        return " ".join([self.model.name, *(f"{name}={value}" for name, value in self.model.options.items())])
-
-    @property
     def scale(self) -> str:
         sample = " x ".join(map(str, self.model.sample_shape))
         return (
-            f"measured under the profiler: {self.model_label}, samples of {sample}, batch {self.rank_batch} per rank, "
+            f"measured under the profiler: {self.model.label}, samples of {sample}, batch {self.rank_batch} per rank, "
             f"{os.cpu_count()} cores"
         )
 
