@@ -116,7 +116,7 @@ def test_what_computing_loses_on_shared_cores_is_not_exposed_communication(engin
     machine = pair(links=shared_links(), contention=1.5, cycle_cost_us=100.0, blocking=True)
     setting = StepSimulator(PROFILE, configure_engine(engine, {}), machine)
     point, step = setting.scaling_point(2), setting.expected_step(2)
-    assert step.compute_us > 1.5 * PROFILE.compute_us
+    assert step.profile.compute_us > 1.5 * PROFILE.compute_us
     assert point.exposed_us < point.step_us - 1.5 * PROFILE.compute_us
     if engine == "ddp":  # whose steps are all alike
         assert (
