@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bigbatch import models
-from bigbatch.datasets import Dataset, sha256
+from bigbatch import datasets, models, parts
+from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.testing.common import CheckedPart
 
 _SAMPLES, _CLASSES = 4, 5
-
-
-@dataclass(frozen=True)
-class _FewSamples:
-    inputs: Tensor
-    targets: Tensor
-    lazy: bool = False
-    sequential: bool = False
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    @property
-    def labels(self) -> Tensor:
-        return self.targets
-
-    def fetch(self, indices: Tensor, *, seed: int = 0, epoch: int | None = None) -> tuple[Tensor, Tensor]:
-        return self.inputs[indices], self.targets[indices]
 
 
 def check_forward_and_features(part: CheckedPart) -> None:
@@ -84,7 +64,7 @@ def check_precision(part: CheckedPart) -> None:
 
 def check_the_other_task_is_refused(part: CheckedPart) -> None:
     _, dataset = _build(part)
-    other = _text(6) if dataset.task == "classify" else _images(3, 32, 32)
+    other = _synthetic(6) if dataset.task == "classify" else _synthetic(3, 32, 32)
     refusal = ""
     try:
         models.build(part.configure(), other)
@@ -105,22 +85,17 @@ def check_weights_survive_a_file(part: CheckedPart) -> None:
     assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
 
 
-def _images(*shape: int) -> Dataset:
-    inputs = torch.randn(_SAMPLES, *shape, generator=torch.Generator().manual_seed(0))
-    samples: Any = _FewSamples(inputs, torch.arange(_SAMPLES) % _CLASSES)
-    return Dataset(samples, samples, tuple("abcde"), shape, sha256(inputs))
-
-
-def _text(steps: int) -> Dataset:
-    words = torch.randint(_CLASSES, (_SAMPLES, steps + 1), generator=torch.Generator().manual_seed(0))
-    samples: Any = _FewSamples(words[:, :-1], words[:, 1:], sequential=True)
-    return Dataset(samples, samples, tuple("abcde"), (steps,), sha256(words), task="language")
+def _synthetic(*sample_shape: int) -> Dataset:
+    """Return random images, or a text if the shape is one number."""
+    options = {"sample_shape": sample_shape, "classes": _CLASSES, "samples": _SAMPLES}
+    return datasets.load(parts.configure("datasets", {"name": "synthetic", **options}))
 
 
 def _build(part: CheckedPart) -> tuple[nn.Module, Dataset]:
-    """The model for the smallest dataset that it does not refuse."""
+    """Return the model for the smallest dataset that it does not refuse, and the dataset."""
     refusals = []
-    for dataset in (_images(1, 8, 8), _images(3, 32, 32), _images(3, 224, 224), _text(6)):
+    for shape in ((1, 8, 8), (3, 32, 32), (3, 224, 224), (6,)):
+        dataset = _synthetic(*shape)
         torch.manual_seed(0)
         try:
             return models.build(part.configure(), dataset), dataset
