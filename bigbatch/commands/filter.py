@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from bigbatch.filters.pipeline.results import Manifest
     from bigbatch.run import Run
 
-command = App(name="filter", help="Drop the training samples that a trained network takes for outliers of their class.")
+command = App(
+    name="filter", help="Drop the training samples that are outliers of their class in a trained network's features."
+)
 
 FilterSettings = Annotated[
     list[str] | None,
@@ -43,9 +45,9 @@ def filter_dataset(
     rounds: Annotated[int, Parameter(help="filter, train on what is left, filter again ...")] = 1,
     ranks: Ranks = 1,
     tune: Annotated[
-        bool, Parameter(negative="", help="search the filter's options by what --recipe learns at --global-batch")
+        bool, Parameter(negative="", help="search the filter's options by the accuracy of --recipe at --global-batch")
     ] = False,
-    recipe: Annotated[str | None, Parameter(help="with --tune: the training that judges the options")] = None,
+    recipe: Annotated[str | None, Parameter(help="with --tune: the training that evaluates the options")] = None,
     global_batch: Annotated[int | None, Parameter(help="with --tune: the global batch of that training")] = None,
     trials: Annotated[int, Parameter(help="with --tune: number of trials")] = 20,
     runs_dir: RunsDir = Path("runs"),
@@ -108,10 +110,12 @@ def compare_filters(
     data_dir: DataDir = None,
     quiet: Quiet = False,
 ) -> int:
-    """Print sizes, overlaps and classes of filters' results, and what a recipe learns from each."""
+    """Print sizes, overlaps and classes of filters' results, and the accuracy of a recipe on each."""
     from bigbatch import curation
 
-    request = curation.ComparisonRequest(results, recipe, settings or [], seeds, runs_dir, data_dir, quiet)
+    request = curation.ComparisonRequest(
+        results, recipe, settings or [], seeds, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet
+    )
     rows = curation.compare_results(request)
     if not quiet:
         _print_comparison(rows, request.build_run())

@@ -1,4 +1,4 @@
-"""Filters at work: a dataset filtered, in rounds if wanted, results compared by training, filter options tuned."""
+"""Filter a dataset, in rounds if wanted; compare results by training; tune the options of a filter."""
 
 from __future__ import annotations
 

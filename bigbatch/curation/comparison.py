@@ -1,4 +1,4 @@
-"""Results of filters side by side: sizes, overlaps, classes, and what a network learns from each."""
+"""Compare results of filters: sizes, overlaps, classes, and the accuracy of a network trained on each."""
 
 from __future__ import annotations
 
@@ -8,29 +8,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bigbatch import filters
+from bigbatch.curation.rounds import CurationRequest
 from bigbatch.errors import Problem
 from bigbatch.filters import FilterResult
 from bigbatch.filters.pipeline.results import SampleCounts
 from bigbatch.output.progress import log_progress, show_progress
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
-from bigbatch.training.loop import train
 
 
 @dataclass(frozen=True)
-class ComparisonRequest:
-    """Which results to compare; with a recipe, by what it learns from each."""
+class ComparisonRequest(CurationRequest):
+    """Which results to compare; with a recipe, by its accuracy on each."""
 
     results: Sequence[Path]  # two kept.npz or more
     recipe: str | None = None  # its dataset is replaced by that of the results
     settings: Sequence[str] = ()  # of the recipe, like global_batch=8192
     seeds: int = 3
-    runs_dir: Path = Path("runs")
-    data_dir: Path | None = None
-    quiet: bool = False
 
     def build_run(self) -> Run | None:
-        """The run to train on each result."""
+        """Return the run to train on each result."""
         if self.recipe is None:
             return None
         dataset = filters.load(self.results[0]).require_manifest().dataset.config
@@ -61,7 +58,7 @@ class ComparisonRow:
 
 
 def compare_results(request: ComparisonRequest) -> list[ComparisonRow]:
-    """Sizes, overlaps and classes of several results; with a recipe, its accuracy on each with several seeds."""
+    """Return sizes, overlaps and classes of several results; with a recipe, its accuracy on each for several seeds."""
     paths = request.results
     if len(paths) < 2:
         raise Problem(f"a comparison needs two results or more, got {len(paths)}: give several kept.npz")
@@ -79,7 +76,7 @@ def compare_results(request: ComparisonRequest) -> list[ComparisonRow]:
 
 
 def measure_overlaps(paths: Sequence[Path]) -> list[ComparisonRow]:
-    """Sizes and overlaps of results, which must be of one dataset."""
+    """Return sizes and overlaps of results, which must be of one dataset."""
     results = {_short_name(path, paths): filters.load(path) for path in paths}
     _refuse_different_datasets(list(results.values()))
     return [
@@ -94,11 +91,11 @@ def measure_overlaps(paths: Sequence[Path]) -> list[ComparisonRow]:
 
 
 def train_on_result(row: ComparisonRow, path: Path, run: Run, request: ComparisonRequest) -> ComparisonRow:
-    """The row with accuracies of the run on what the filter kept, for seeds 0, 1, ..."""
+    """Return the row with the accuracies of the run on the kept samples, for seeds 0, 1, ..."""
     accuracies, diverged, steps = [], 0, 0
     for seed in range(request.seeds):
         fields = run.model_dump(mode="json") | {"filter": str(path), "seed": seed}
-        summary = train(Run(**fields), runs_dir=request.runs_dir, data_dir=request.data_dir)
+        summary = request.train(Run(**fields))
         steps = max(steps, summary["steps"])  # a diverged run takes fewer
         if summary["diverged_at_step"] is None:
             accuracies.append(summary["test_accuracy"])
@@ -110,7 +107,7 @@ def train_on_result(row: ComparisonRow, path: Path, run: Run, request: Compariso
 
 
 def _short_name(path: Path, paths: Sequence[Path]) -> str:
-    """The file's name, with its folder where two files have the same name."""
+    """Return the file's name, with its folder if two files have the same name."""
     return path.stem if sum(other.stem == path.stem for other in paths) == 1 else str(path)
 
 

@@ -1,8 +1,7 @@
-"""Filter a dataset; in several rounds, the network is trained again on what is left (the outlook of the paper)."""
+"""Filter a dataset; in several rounds, the network is trained again on the kept samples (the outlook of the paper)."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch import datasets, engines, filters, parts, settings
+from bigbatch.artifacts import atomic
 from bigbatch.artifacts.folder import Folder
+from bigbatch.artifacts.summary import Summary
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import ranks
@@ -23,8 +24,29 @@ from bigbatch.training.loop import train
 _SECONDS_TO_WAIT_FOR_A_RANK = 3600.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class CurationRequest:
+    """Where networks are trained, where datasets are found, and whether progress is shown."""
+
+    runs_dir: Path = Path("runs")
+    data_dir: Path | None = None
+    quiet: bool = False
+
+    def train(self, run: Run, *, quiet: bool = True) -> Summary:
+        """Train a run in its folder, unless it is finished already."""
+        return train(run, runs_dir=self.runs_dir, data_dir=self.data_dir, quiet=quiet)
+
+    def train_if_recipe(self, network: str) -> str:
+        """Return the folder of the trained run if `network` is a recipe or a run.json, else `network`."""
+        if network not in parts.names("recipes") and not network.endswith(".json"):
+            return network
+        run = load_run(network).on_ranks(1)
+        self.train(run, quiet=self.quiet)
+        return str(self.runs_dir / run.folder_name)
+
+
 @dataclass(frozen=True)
-class FilterRequest:
+class FilterRequest(CurationRequest):
     """What to filter, by what, and where the result goes."""
 
     dataset: str
@@ -33,73 +55,54 @@ class FilterRequest:
     filter_name: str = "network"
     settings: Sequence[str] = ()  # the filter's options, and the dataset's as dataset.NAME=VALUE
     rounds: int = 1
-    runs_dir: Path = Path("runs")
-    data_dir: Path | None = None
-    quiet: bool = False
 
 
 def filter_dataset(request: FilterRequest) -> Manifest:
     """Filter the training samples of a dataset into `out`; return the manifest.
 
-    In each round but the first, the network's run is trained again on what is left. The rounds before the last are
-    saved beside `out` as NAME.round-1.npz and so on; the manifest lists them.
+    In each round but the first, the network's run is trained again on the kept samples. The rounds before the last
+    are saved beside `out` as NAME.round-1.npz and so on; the manifest lists them.
     """
     check_output_file(request.out, "kept.npz")
     if request.rounds < 1:
         raise Problem(f"--rounds must be at least 1, got {request.rounds}: use 1 or more")
     with show_progress(not request.quiet and engines.env_rank() == 0):
-        network = None
-        if request.network:
-            network = train_if_recipe(request.network, request.runs_dir, request.data_dir, request.quiet)
+        network = request.train_if_recipe(request.network) if request.network else None
         dataset_config, config = configure_filter(request.dataset, request.filter_name, network, request.settings)
         dataset = datasets.load(dataset_config, request.data_dir)
         run = _run_to_repeat(config, request.rounds) if request.rounds > 1 else None
         lineage: list[dict[str, Any]] = []
-        for number in range(1, request.rounds):
-            assert run is not None
-            target = request.out.with_name(f"{request.out.stem}.round-{number}.npz")
-            manifest = _filter_once(dataset, dataset_config, config, target, lineage)
-            _log_round(number, request.rounds, manifest)
-            lineage.append(_lineage_entry(number, target, manifest))
-            again = engines.fit_run_to_ranks(Run(**(run.model_dump(mode="json") | {"filter": str(target)})))
-            train(again, runs_dir=request.runs_dir, data_dir=request.data_dir)
+        for number in range(1, request.rounds + 1):
+            is_last = number == request.rounds
+            out = request.out if is_last else request.out.with_name(f"{request.out.stem}.round-{number}.npz")
+            manifest = _filter_once(dataset, dataset_config, config, out, lineage)
+            counts = manifest.counts
+            log_progress(f"round {number} of {request.rounds}: {counts.kept:,} samples kept")
+            if run is None or is_last:
+                break
+            entry = {"round": number, "file": str(out), "kept": counts.kept, "dropped": counts.dropped}
+            lineage.append(entry | {"network": manifest.info["network"]})
+            again = engines.fit_run_to_ranks(Run(**(run.model_dump(mode="json") | {"filter": str(out)})))
+            request.train(again)
             folder = str(request.runs_dir / again.folder_name)
-            config = config.model_copy(update={"network": folder, "model": None, "after": str(target)})
-        manifest = _filter_once(dataset, dataset_config, config, request.out, lineage)
-        _log_round(request.rounds, request.rounds, manifest)
+            config = config.model_copy(update={"network": folder, "model": None, "after": str(out)})
     return manifest
 
 
 def check_output_file(out: Path, usual_name: str) -> None:
-    """Refuse a file that cannot be written before anything is computed: t-SNE may take an hour."""
+    """Refuse a file that cannot be written, before anything is computed: t-SNE may take an hour."""
     suffix = Path(usual_name).suffix
     if out.is_dir():
         raise Problem(f"--out {out} is a folder: name a file in it, like --out {out / usual_name}")
     if out.suffix != suffix:
-        raise Problem(f"--out {out} has to end in {suffix}: use --out {out.with_suffix(suffix)}")
-    folder = next(parent for parent in out.absolute().parents if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise Problem(
-            f"--out {out} cannot be written, as {folder} takes no files ({error.strerror}): choose another folder"
-        ) from error
-
-
-def train_if_recipe(network: str, runs_dir: Path, data_dir: Path | None, quiet: bool) -> str:
-    """The folder of the trained run where `network` is a recipe or a run.json; anything else as it is."""
-    if network not in parts.names("recipes") and not network.endswith(".json"):
-        return network
-    run = load_run(network).on_ranks(1)
-    train(run, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet)
-    return str(runs_dir / run.folder_name)
+        raise Problem(f"--out {out} must end in {suffix}: use --out {out.with_suffix(suffix)}")
+    atomic.check_writable(out.parent)
 
 
 def configure_filter(
     dataset: str, filter_name: str, network: str | None, assignments: Sequence[str]
 ) -> tuple[parts.Config, parts.Config]:
-    """The options of dataset and filter. A run on the same dataset brings that dataset's options."""
+    """Return the configs of dataset and filter. A run on the same dataset provides that dataset's options."""
     options: dict[str, Any] = {"dataset": {"name": dataset}, "filter": {"name": filter_name}}
     if network:
         options["filter"]["network"] = network
@@ -111,7 +114,7 @@ def configure_filter(
         settings.assign(options, name if name.startswith("dataset.") else f"filter.{name}", value)
     if "network" in parts.find("filters", filter_name).Config.model_fields and "network" not in options["filter"]:
         raise Problem(
-            f"filter '{filter_name}' looks at a network's features: give --network with a recipe, the folder of a run, "
+            f"filter '{filter_name}' uses a network's features: give --network with a recipe, the folder of a run, "
             "weights, mypkg.mod:Class, or a file of features"
         )
     return parts.configure("datasets", options["dataset"]), parts.configure("filters", options["filter"])
@@ -130,7 +133,7 @@ def _run_to_repeat(config: parts.Config, rounds: int) -> Run:
 def _filter_once(
     dataset: Dataset, dataset_config: parts.Config, config: parts.Config, out: Path, lineage: list[dict[str, Any]]
 ) -> Manifest:
-    """One round on all ranks: the result is in `out`, its manifest is returned."""
+    """Filter on all ranks, save the result to `out` and return its manifest."""
     with _process_group():
         kept = filters.keep(dataset, config)
         dropper = f"filter '{config.name}'"
@@ -143,7 +146,7 @@ def _filter_once(
 
 @contextmanager
 def _process_group() -> Iterator[None]:
-    """Ranks that torchrun started form a process group for the filter; a single process needs none."""
+    """Form a process group of the ranks that torchrun started; a single process needs none."""
     if engines.env_world_size() == 1:
         yield
         return
@@ -153,13 +156,3 @@ def _process_group() -> Iterator[None]:
         yield
     finally:
         engine.stop()
-
-
-def _log_round(number: int, rounds: int, manifest: Manifest) -> None:
-    log_progress(f"round {number} of {rounds}: {manifest.counts.kept:,} samples kept")
-
-
-def _lineage_entry(number: int, path: Path, manifest: Manifest) -> dict[str, Any]:
-    counts = manifest.counts
-    fields = {"round": number, "file": str(path), "kept": counts.kept, "dropped": counts.dropped}
-    return fields | {"network": manifest.info["network"]}

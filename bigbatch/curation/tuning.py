@@ -1,8 +1,7 @@
-"""Search the filter's own options by what a small network learns from the result at a large batch.
+"""Search the options of the network filter by the accuracy of a network trained on the result at a large batch.
 
-Accuracy is measured on training samples that are held out; the test set is not used. (Where the network whose features
-are used was itself trained on the held-out samples, it has seen them: train it on the held-out dataset for a clean
-split.)
+Accuracy is measured on held-out training samples; the test set is not used. (For a clean split, the network whose
+features are used must not be trained on the held-out samples: train it on the held_out dataset.)
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 
 from bigbatch import datasets, filters, parts
 from bigbatch.artifacts import atomic
-from bigbatch.curation.rounds import check_output_file, configure_filter, train_if_recipe
+from bigbatch.curation.rounds import CurationRequest, check_output_file, configure_filter
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.held_out import Subset
 from bigbatch.datasets.reading.hashing import hash_array, hash_json
@@ -27,13 +26,12 @@ from bigbatch.libraries import import_library, is_installed
 from bigbatch.output.progress import log_progress, show_progress, stage
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
-from bigbatch.training.loop import train
 
 _ROWS_PER_COPY = 8192
 
 
 @dataclass(frozen=True)
-class TuningRequest:
+class TuningRequest(CurationRequest):
     """Which filter to tune, and the training that judges it: `recipe` at `global_batch`."""
 
     dataset: str
@@ -46,14 +44,11 @@ class TuningRequest:
     seeds: int = 2  # trainings per trial
     held_out: float = 0.2  # fraction of the training samples
     seed: int = 0
-    runs_dir: Path = Path("runs")
-    data_dir: Path | None = None
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Options that were tried, and the accuracy on held-out samples; None where the filter refused them."""
+    """Options of the filter, and the accuracy on held-out samples; None if the filter refused them."""
 
     options: dict[str, Any]
     accuracy: float | None
@@ -72,7 +67,7 @@ def tune_filter(request: TuningRequest) -> dict[str, Any]:
     if request.trials < 1 or request.seeds < 1:
         raise Problem(f"--trials {request.trials} and --seeds {request.seeds} must be at least 1: use 1 or more")
     with show_progress(not request.quiet):
-        network = train_if_recipe(request.network, request.runs_dir, request.data_dir, request.quiet)
+        network = request.train_if_recipe(request.network)
         dataset_config, config = configure_filter(request.dataset, "network", network, request.settings)
         held_out = parts.configure(
             "datasets",
@@ -103,7 +98,7 @@ def tune_filter(request: TuningRequest) -> dict[str, Any]:
 
 
 def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config) -> tuple[float, list[Trial]]:
-    """The accuracy without a filter, and all trials of an Optuna study; at least one has an accuracy."""
+    """Return the accuracy without a filter, and all trials of an Optuna study; at least one has an accuracy."""
     optuna = import_library("optuna", "--tune")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     dataset = datasets.load(held_out, request.data_dir)
@@ -113,8 +108,13 @@ def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config
     trials: list[Trial] = []
 
     def mean_accuracy(kept: Path | None) -> float:
+        """Average the accuracy on held-out samples over seeds; a training that diverges counts as zero."""
         runs = (Run(**fields | {"filter": kept and str(kept), "seed": seed}) for seed in range(request.seeds))
-        return statistics.mean(_held_out_accuracy(run, request) for run in runs)
+        summaries = [request.train(run) for run in runs]
+        accuracies: list[float] = [
+            summary["test_accuracy"] if summary["diverged_at_step"] is None else 0.0 for summary in summaries
+        ]
+        return statistics.mean(accuracies)
 
     with stage("trials", request.trials + 1) as advance:
         unfiltered = mean_accuracy(None)
@@ -128,7 +128,7 @@ def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config
             except Problem as problem:
                 trials.append(Trial(options, None, None, str(problem)))
                 raise optuna.TrialPruned(str(problem)) from problem
-            # named after its content, so that trainings on it are found when the search is repeated
+            # named by its content, so that a repeated search finds its finished runs
             path = request.runs_dir / "tuned" / f"{hash_array(kept.mask.numpy())[:12]}.npz"
             filters.save(path, filters.create_result(kept, dataset, held_out, filter_config))
             accuracy = mean_accuracy(path)
@@ -144,7 +144,7 @@ def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config
 
 
 def _suggest_options(trial: Any) -> dict[str, Any]:
-    """A perplexity only for reducers that have one: for others it would be noise to the search."""
+    """Suggest options; perplexity only for reducers that have one, since it would be noise in the search for others."""
     reducers = ["tsne", "none", *(name for name in ("umap", "pacmap") if is_installed(name))]
     reducer = trial.suggest_categorical("reducer", reducers)
     options = {
@@ -160,7 +160,7 @@ def _suggest_options(trial: Any) -> dict[str, Any]:
 
 
 def _restrict_features_to_split(config: parts.Config, dataset: Dataset) -> parts.Config:
-    """A file of features has all training samples: use a copy with those that are not held out."""
+    """Copy a file of features, which has all training samples, without those that are held out."""
     path = Path(getattr(config, "network", ""))
     if path.suffix not in FEATURE_FILES:
         return config
@@ -177,10 +177,3 @@ def _restrict_features_to_split(config: parts.Config, dataset: Dataset) -> parts
             copy[begin : begin + _ROWS_PER_COPY] = rows[chosen[begin : begin + _ROWS_PER_COPY]]
         copy.flush()
     return config.model_copy(update={"network": str(target)})
-
-
-def _held_out_accuracy(run: Run, request: TuningRequest) -> float:
-    """The accuracy on the held-out samples; zero for a training that diverges."""
-    summary = train(run, runs_dir=request.runs_dir, data_dir=request.data_dir)
-    accuracy: float = summary["test_accuracy"] if summary["diverged_at_step"] is None else 0.0
-    return accuracy

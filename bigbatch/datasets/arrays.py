@@ -49,10 +49,10 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     """The file as training and test set. Its hash depends on labels, classes and images, not on path or features."""
     path = Path(config.path)
     arrays = open_npz(path)
-    labels, classes = _labels(path, arrays)
-    images = _images(path, arrays, len(labels))
+    labels, classes = _read_labels(path, arrays)
+    images = _read_images(path, arrays, len(labels))
     samples = ArraySamples(labels, images)
-    content: dict[str, Any] = {"labels": hash_array(labels.numpy()), "classes": classes}
+    content: dict[str, str | tuple[str, ...]] = {"labels": hash_array(labels.numpy()), "classes": classes}
     shape = _SHAPE_WITHOUT_IMAGES
     if images is not None:
         content["images"] = hash_array(images)
@@ -77,15 +77,15 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             return {
-                info.filename.removesuffix(".npy"): _member(path, archive, info)
+                info.filename.removesuffix(".npy"): _read_or_map_array(path, archive, info)
                 for info in archive.infolist()
                 if info.filename.endswith(".npy")
             }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise Problem(f"{path} cannot be read ({error}): give a whole .npz, as np.savez writes it") from error
+        raise Problem(f"{path} cannot be read ({error}): give a complete .npz, as np.savez writes it") from error
 
 
-def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+def _read_or_map_array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -104,12 +104,12 @@ def _member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDAr
     return np.memmap(path, dtype, "r", begin, shape, "F" if in_columns else "C")
 
 
-def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[Tensor, tuple[str, ...]]:
+def _read_labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[Tensor, tuple[str, ...]]:
     if "labels" not in arrays:
         raise Problem(f"{path} holds {', '.join(arrays) or 'nothing'} but no 'labels': add one for each sample")
     labels = np.asarray(arrays["labels"])
     if labels.ndim != 1 or not len(labels) or labels.dtype.kind not in "iuUS":
-        raise Problem(f"the labels in {path} are {labels.dtype} of shape {labels.shape}: give one number a sample")
+        raise Problem(f"the labels in {path} are {labels.dtype} of shape {labels.shape}: give one number per sample")
     if labels.dtype.kind in "US":
         names, labels = np.unique(labels.astype(str), return_inverse=True)
     elif "classes" in arrays:
@@ -124,7 +124,7 @@ def _labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[Tensor, tuple[
     return torch.from_numpy(labels.astype(np.int64)), tuple(names.tolist())
 
 
-def _images(path: Path, arrays: dict[str, NDArray[Any]], samples: int) -> NDArray[np.uint8] | None:
+def _read_images(path: Path, arrays: dict[str, NDArray[Any]], samples: int) -> NDArray[np.uint8] | None:
     images = arrays.get("images")
     if images is None:
         return None

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
@@ -87,14 +88,14 @@ def _read_batches(paths: list[Path], records: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(images).flatten(0, 1), torch.from_numpy(labels).flatten()
 
 
-def _from_binary(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
+def _from_binary(path: Path, content: bytes, records: int) -> tuple[NDArray[np.integer], NDArray[np.uint8]]:
     """Each record has a label byte and 3,072 pixel bytes; there is no header."""
     check_size(path, expected=records * RECORD_BYTES, found=len(content))
     rows = np.frombuffer(content, np.uint8).reshape(records, RECORD_BYTES)
     return rows[:, 0], rows[:, 1:]
 
 
-def _from_pickle(path: Path, content: bytes, records: int) -> tuple[Any, Any]:
+def _from_pickle(path: Path, content: bytes, records: int) -> tuple[NDArray[np.integer], NDArray[np.uint8]]:
     """A dict pickled by Python 2: b"data" is a uint8 array [records, 3072], b"labels" a list."""
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()

@@ -42,7 +42,7 @@ def keep(dataset: Dataset, config: Config, source: FeatureSource | None = None) 
     return ranks.compute_on_rank_zero(filter_by_map)
 
 
-def network(source: nn.Module | Path | str | NDArray[Any] | Tensor, dataset: Dataset, **options: Any) -> Kept:
+def network(source: nn.Module | Path | str | NDArray[np.number] | Tensor, dataset: Dataset, **options: Any) -> Kept:
     """Filter a dataset by a network, the folder of a run, a file of features, or features in memory.
 
     Options are those of `Config`: `drop=0.1`, `mode="manual", eps=0.8`, `reducer="umap"` ... The result has a score

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -51,7 +49,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     return Kept(score, mask, {"network": about, "clusters": clusters, "threshold": config.threshold})
 
 
-def _compute_similarities(features: NDArray[Any], clusters: int, seed: int) -> cache.Arrays:
+def _compute_similarities(features: NDArray[np.number], clusters: int, seed: int) -> cache.Arrays:
     """Compute them with one batch, then one cluster, of the features in memory at a time."""
     centres, nearest = _cluster_with_kmeans(features, clusters, seed)
     similarity = np.full(len(features), -1.0)
@@ -67,7 +65,9 @@ def _compute_similarities(features: NDArray[Any], clusters: int, seed: int) -> c
     return {"similarity": similarity}
 
 
-def _cluster_with_kmeans(features: NDArray[Any], clusters: int, seed: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _cluster_with_kmeans(
+    features: NDArray[np.number], clusters: int, seed: int
+) -> tuple[NDArray[np.number], NDArray[np.int64]]:
     """Return centres and the index of the nearest one to each sample."""
     from sklearn.cluster import MiniBatchKMeans
 
@@ -89,7 +89,7 @@ def _cluster_with_kmeans(features: NDArray[Any], clusters: int, seed: int) -> tu
     return means.cluster_centers_, nearest
 
 
-def _unit_vectors(features: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def _unit_vectors(features: NDArray[np.number], rows: NDArray[np.int64]) -> NDArray[np.float32]:
     chosen = np.asarray(features[rows], np.float32)
     lengths = np.linalg.norm(chosen, axis=1, keepdims=True)
     unit: NDArray[np.float32] = chosen / np.maximum(lengths, np.finfo(np.float32).tiny)

@@ -241,12 +241,12 @@ def bigbatch(*arguments, **environment):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--out", "kept.json"], r"--out kept.json has to end in .npz: use --out kept.npz"),
+        (["--out", "kept.json"], r"--out kept.json must end in .npz: use --out kept.npz"),
         (["--out", "."], r"--out . is a folder: name a file in it, like --out kept.npz"),
-        (["--out", "file/kept.npz"], r"--out file/kept.npz cannot be written, as .*file takes no files .*: choose"),
-        (["--by", "network"], "filter 'network' looks at a network's features: give --network with a recipe"),
+        (["--out", "file/kept.npz"], r"--out file: .*file is a file, name a new or an existing folder"),
+        (["--by", "network"], "filter 'network' uses a network's features: give --network with a recipe"),
         (["--ranks", "0"], "--ranks must be at least 1, got 0: use 1 or more"),
-        (["--out", "file/kept.npz", "--ranks", "2"], "--out file/kept.npz cannot be written"),
+        (["--out", "file/kept.npz", "--ranks", "2"], "--out file: .*file is a file"),
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--by", "random"], "leave out --by, --rounds and"),
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--rounds", "2"], "leave out --by, --rounds and"),
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--out", "a.npz"], "use --out a.json"),

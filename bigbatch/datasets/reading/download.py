@@ -57,11 +57,11 @@ def locate_or_download(wanted: FileSet, data_dir: Path | None, *, address: str |
     """Return the files of a layout, in its order. Another address is a mirror with the same files."""
     folders = data_folders(data_dir)
     for folder in folders:
-        if found := _find(wanted, folder):
+        if found := _find_files(wanted, folder):
             return found
     for remote in wanted.remotes:
         _download_and_unpack(wanted.title, remote, folders[0], address or wanted.address)
-    if found := _find(wanted, folders[0]):
+    if found := _find_files(wanted, folders[0]):
         return found
     raise Problem(f"{wanted.title} was downloaded into {folders[0]} but is not there any more: run the command again")
 
@@ -72,7 +72,7 @@ def data_folders(data_dir: Path | None) -> list[Path]:
     return [Path(folder).expanduser() for folder in named if folder]
 
 
-def _find(wanted: FileSet, folder: Path) -> list[Path] | None:
+def _find_files(wanted: FileSet, folder: Path) -> list[Path] | None:
     for layout in wanted.layouts:
         plain_or_gz = ((folder / name, folder / f"{name}.gz") for name in layout)
         found = [next((path for path in pair if path.is_file()), None) for pair in plain_or_gz]
@@ -86,7 +86,7 @@ def _download_and_unpack(title: str, remote: Remote, folder: Path, address: str)
     target = folder / remote.folder / remote.name
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _one_process_at_a_time(target):
+        with _lock_download(target):
             if all((folder / member).is_file() for member in remote.members or [target.relative_to(folder)]):
                 return  # another process was faster
             already_there = target.is_file()
@@ -109,7 +109,7 @@ def _download_and_unpack(title: str, remote: Remote, folder: Path, address: str)
 
 
 @contextlib.contextmanager
-def _one_process_at_a_time(target: Path) -> Iterator[None]:
+def _lock_download(target: Path) -> Iterator[None]:
     """Hold a lock: the ranks of a run need the same file at the same time."""
     try:
         import fcntl
@@ -125,10 +125,10 @@ def _download(title: str, remote: Remote, target: Path, url: str) -> None:
     """Download into a .part file that a later attempt continues; rename it once the checksum is right."""
     part = target.with_name(f"{target.name}.part")
     resumed = part.exists()
-    _transfer(title, remote, part, url, target)
+    _download_bytes(title, remote, part, url, target)
     if resumed and _checksum(part, remote.checksum) != remote.checksum:
         part.unlink()  # the first bytes were of another file: start over
-        _transfer(title, remote, part, url, target)
+        _download_bytes(title, remote, part, url, target)
     if _checksum(part, remote.checksum) != remote.checksum:
         found_bytes = part.stat().st_size
         part.unlink()
@@ -139,7 +139,7 @@ def _download(title: str, remote: Remote, target: Path, url: str) -> None:
     os.replace(part, target)
 
 
-def _transfer(title: str, remote: Remote, part: Path, url: str, target: Path) -> None:
+def _download_bytes(title: str, remote: Remote, part: Path, url: str, target: Path) -> None:
     """Download all bytes of the address into `part`; continue after a broken connection."""
     failures = 0
 
@@ -154,7 +154,7 @@ def _transfer(title: str, remote: Remote, part: Path, url: str, target: Path) ->
             before = _size(part)
             reason = "the connection was cut"
             try:
-                if _transfer_once(part, url, advance):
+                if _download_over_one_connection(part, url, advance):
                     return
             except urllib.error.HTTPError as error:
                 raise cannot_download(f"the server answered {error.code}") from error
@@ -170,7 +170,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _transfer_once(part: Path, url: str, advance: Advance) -> bool:
+def _download_over_one_connection(part: Path, url: str, advance: Advance) -> bool:
     """Download over one connection; return False if it ended before the announced length."""
     have = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})

@@ -21,7 +21,7 @@ def sha256(*tensors: Tensor) -> str:
     return digest.hexdigest()
 
 
-def hash_array(array: NDArray[Any]) -> str:
+def hash_array(array: NDArray[np.generic]) -> str:
     """The hash of an array's bytes, shape and type."""
     digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).data)

@@ -1,4 +1,4 @@
-"""Images that fit into memory: whole batches are cropped, flipped and normalised at once, without workers."""
+"""Images that fit into memory: each batch is cropped, flipped and normalised at once, without workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bigbatch import rng
 
-# the last part of the key of each draw, so that a crop never shares its random number with a flip
+# random streams: a crop and a flip never use the same random number
 TOP, LEFT, FLIP, AREA = 1, 2, 3, 4
 
 # images normalised at a time: what was gathered is still in the cache when it is turned into floats
@@ -66,7 +66,7 @@ class InMemoryImages:
             windows, rows = self._random_windows(samples, seed, epoch)
         else:
             windows, rows = self._centre_windows(), samples
-        return self._normalised(windows, rows), self.labels[indices]
+        return self._normalise_windows(windows, rows), self.labels[indices]
 
     def _centre_windows(self) -> NDArray[np.uint8]:
         (height, width), (crop_height, crop_width) = self.images.shape[2:], self.crop_shape
@@ -82,7 +82,7 @@ class InMemoryImages:
         crop_height, crop_width = self.crop_shape
         top = rng.integers(height - crop_height + 1, seed, epoch, TOP, samples)
         left = rng.integers(width - crop_width + 1, seed, epoch, LEFT, samples)
-        mirrored = flips(samples, seed, epoch) if self.augment.flip else np.zeros_like(samples)
+        mirrored = draw_flips(samples, seed, epoch) if self.augment.flip else np.zeros_like(samples)
         rows = (mirrored * count + samples) * channels * height * width + top * width + left
         last_row = padded.numel() - ((channels - 1) * height + crop_height - 1) * width - crop_width
         windows = np.lib.stride_tricks.as_strided(
@@ -99,7 +99,7 @@ class InMemoryImages:
             count, channels, height, width = self.images.shape
             border = self.augment.crop_padding
             padded_shape = (1 + self.augment.flip, count, channels, height + 2 * border, width + 2 * border)
-            padded = _empty(padded_shape, np.uint8).zero_()
+            padded = _allocate(padded_shape, np.uint8).zero_()
             inner = padded[..., border : border + height, border : border + width]
             inner[0] = self.images
             if self.augment.flip:
@@ -108,8 +108,8 @@ class InMemoryImages:
             self._padded = padded
         return self._padded
 
-    def _normalised(self, windows: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
-        inputs = _empty((len(rows), *windows.shape[1:]), np.float32)
+    def _normalise_windows(self, windows: NDArray[np.uint8], rows: NDArray[np.int64]) -> Tensor:
+        inputs = _allocate((len(rows), *windows.shape[1:]), np.float32)
         for begin in range(0, len(rows), _IMAGES_PER_CHUNK):
             chunk = inputs[begin : begin + _IMAGES_PER_CHUNK]
             # numpy copies rows of pixels where torch's indexing copies pixel by pixel: five times faster
@@ -118,11 +118,11 @@ class InMemoryImages:
         return inputs
 
 
-def _empty(shape: tuple[int, ...], dtype: type[np.generic]) -> Tensor:
-    """numpy asks for huge pages: the page faults of torch.empty would cost more than the whole augmentation."""
+def _allocate(shape: tuple[int, ...], dtype: type[np.generic]) -> Tensor:
+    """numpy asks for huge pages: the page faults of torch.empty would cost more than the augmentation."""
     return torch.from_numpy(np.empty(shape, dtype))
 
 
-def flips(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
+def draw_flips(samples: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
     """1 for the samples that are mirrored in this epoch, 0 for the others."""
     return rng.integers(2, seed, epoch, FLIP, samples)

@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat, model_validator
 from torch import Tensor
 
 from bigbatch import parts, rng
-from bigbatch.datasets.reading.images import AREA, LEFT, TOP, flips
+from bigbatch.datasets.reading.images import AREA, LEFT, TOP, draw_flips
 from bigbatch.errors import Problem
 
 _CROP_ATTEMPTS = 10
@@ -89,7 +89,7 @@ class LazyImages:
         else:
             box = _random_box(image.size, sample, seed, epoch)
             crop = image.crop(box).resize((self.config.size,) * 2, Image.Resampling.BILINEAR)
-        if epoch is not None and self.config.flip and flips(np.array([sample]), seed, epoch)[0]:
+        if epoch is not None and self.config.flip and draw_flips(np.array([sample]), seed, epoch)[0]:
             crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return np.asarray(crop)
 

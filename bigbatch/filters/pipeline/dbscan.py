@@ -10,8 +10,6 @@ p itself gives core_m(p), which is at most their distance. A fraction to drop is
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -24,7 +22,7 @@ _BLOCK_BYTES = 64 << 20
 Floats = NDArray[np.float64]
 
 
-def eps_star(points: NDArray[Any], min_samples: int) -> Floats:
+def eps_star(points: NDArray[np.floating], min_samples: int) -> Floats:
     """Return the smallest eps at which each point is not noise; infinite if there are fewer points than min_samples."""
     points = _as_float64(points)
     if len(points) < min_samples:
@@ -33,7 +31,7 @@ def eps_star(points: NDArray[Any], min_samples: int) -> Floats:
     return _sqrt_rounded_up(_squared_eps_star(neighbours, squared))
 
 
-def cluster_labels(points: NDArray[Any], eps: float, min_samples: int) -> NDArray[np.int64]:
+def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -> NDArray[np.int64]:
     """Return the cluster of each point, -1 for noise: scikit-learn's DBSCAN, except that eps* decides what is noise.
 
     A quantile of eps* is some point's eps* to the last bit, where scikit-learn may round either way. A point that is
@@ -62,7 +60,7 @@ def eps_for_drop_count(eps_star: Floats, count: int) -> float:
     return float(np.sort(eps_star)[max(len(eps_star) - 1 - count, 0)])
 
 
-def k_distance_knee(points: NDArray[Any], min_samples: int) -> float:
+def k_distance_knee(points: NDArray[np.floating], min_samples: int) -> float:
     """Return the knee of the sorted distances to the m-th neighbour, its point farthest from the chord: a hint only."""
     points = _as_float64(points)
     _, squared = _nearest_neighbours(points, min_samples)
@@ -74,7 +72,7 @@ def k_distance_knee(points: NDArray[Any], min_samples: int) -> float:
     return float(distances[np.argmax(below_chord)])
 
 
-def _as_float64(points: NDArray[Any]) -> Floats:
+def _as_float64(points: NDArray[np.floating]) -> Floats:
     return np.ascontiguousarray(points, np.float64)
 
 

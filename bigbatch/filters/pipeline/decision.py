@@ -74,7 +74,7 @@ def decide(
         "mode": config.mode,
         "eps": {classes[index]: radius for index, radius in eps.items()},
         "k_distance_knee": {classes[index]: round(knee, 4) for index, knee in knees.items()},
-        "notes": _notes(eps_star, labels, mask, config),
+        "notes": _collect_notes(eps_star, labels, mask, config),
     }
     clusters = threshold.cluster_labels(points, labels, eps, config.min_samples)
     two_columns = np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
@@ -107,7 +107,7 @@ def _suggest_fix(config: DecisionOptions) -> str:
     return f"use a larger eps ({FIXED_EPS})"
 
 
-def _notes(
+def _collect_notes(
     eps_star: NDArray[np.float64], labels: NDArray[np.int64], mask: Tensor, config: DecisionOptions
 ) -> list[str]:
     notes = ["the k-distance knee is a hint only: small changes move it far"]
@@ -135,7 +135,7 @@ def decide_again(
     saved ones, which otherwise still take precedence over the new decision.
     """
     manifest = saved.require_manifest()
-    config = _redecided_config(saved, manifest.filter, settings)
+    config = _change_config(saved, manifest.filter, settings)
     labels, points = saved.arrays["label"], saved.arrays.get("points", saved.arrays["map"])
     classes = manifest.dataset.classes
     refuse_small_classes(saved.labels[torch.from_numpy(~np.isnan(points[:, 0]))], classes, config.min_samples)
@@ -150,7 +150,7 @@ def decide_again(
     return result
 
 
-def _redecided_config(saved: FilterResult, options: dict[str, Any], settings: dict[str, Any]) -> DecisionOptions:
+def _change_config(saved: FilterResult, options: dict[str, Any], settings: dict[str, Any]) -> DecisionOptions:
     if "mode" not in options or "map" not in saved.arrays:
         raise Problem(
             f"filter file {saved.path} is by '{options['name']}', so there is no radius to choose: "

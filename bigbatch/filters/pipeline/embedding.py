@@ -48,8 +48,8 @@ def embed(points: Points, reducer: Reducer, *, perplexity: float, iterations: in
         )
     try:
         if reducer == "tsne":
-            return _tsne(points, perplexity, iterations, seed, jobs)
-        return _umap(points, perplexity, seed) if reducer == "umap" else _pacmap(points, seed)
+            return _embed_with_tsne(points, perplexity, iterations, seed, jobs)
+        return _embed_with_umap(points, perplexity, seed) if reducer == "umap" else _embed_with_pacmap(points, seed)
     except (ValueError, TypeError, IndexError, ArithmeticError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).partition("\n")[0]
         raise Problem(
@@ -58,9 +58,9 @@ def embed(points: Points, reducer: Reducer, *, perplexity: float, iterations: in
         ) from error
 
 
-def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
+def _embed_with_tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
     tsne_class = import_library("openTSNE", "reducer 'tsne'").TSNE
-    affinities = _affinities(points, perplexity, seed, jobs)
+    affinities = _compute_affinities(points, perplexity, seed, jobs)
     with stage("t-SNE", _EARLY_ITERATIONS + iterations) as advance:
         done = 0
 
@@ -78,10 +78,10 @@ def _tsne(points: Points, perplexity: float, iterations: int, seed: int, jobs: i
             callbacks=report,
             callbacks_every_iters=_ITERATIONS_BETWEEN_REPORTS,
         )
-        return np.asarray(tsne.fit(affinities=affinities, initialization=_pca_initialisation(points)), np.float32)
+        return np.asarray(tsne.fit(affinities=affinities, initialization=_initial_positions(points)), np.float32)
 
 
-def _affinities(points: Points, perplexity: float, seed: int, jobs: int) -> Any:
+def _compute_affinities(points: Points, perplexity: float, seed: int, jobs: int) -> Any:
     affinity = import_library("openTSNE.affinity", "reducer 'tsne'").PerplexityBasedNN
     if len(points) > MAX_EXACT_POINTS:
         return affinity(points, perplexity=perplexity, method="approx", n_jobs=jobs, random_state=seed)
@@ -91,7 +91,7 @@ def _affinities(points: Points, perplexity: float, seed: int, jobs: int) -> Any:
     return affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
 
 
-def _pca_initialisation(points: Points) -> NDArray[np.float64]:
+def _initial_positions(points: Points) -> NDArray[np.float64]:
     """PCA initialisation: the first two components, shrunk to a spread of 1e-4 as openTSNE does it."""
     start = points[:, :2].astype(np.float64)
     if start.shape[1] < 2:
@@ -100,7 +100,7 @@ def _pca_initialisation(points: Points) -> NDArray[np.float64]:
     return scaled
 
 
-def _umap(points: Points, perplexity: float, seed: int) -> Points:
+def _embed_with_umap(points: Points, perplexity: float, seed: int) -> Points:
     umap = import_library("umap", "reducer 'umap'")
     with stage("UMAP", 1) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the single job that a seed requires
@@ -110,7 +110,7 @@ def _umap(points: Points, perplexity: float, seed: int) -> Points:
     return placed
 
 
-def _pacmap(points: Points, seed: int) -> Points:
+def _embed_with_pacmap(points: Points, seed: int) -> Points:
     """Embed with its default of 10 neighbours: it has no perplexity."""
     with stage("PaCMAP", 1) as advance, warnings.catch_warnings(), _warnings_as_notices("pacmap"):
         warnings.simplefilter("ignore")

@@ -21,7 +21,7 @@ _ROWS_PER_READ = 8192
 Precision = Literal["float32", "float16"]
 
 
-def check_features(features: NDArray[Any], samples: int) -> None:
+def check_features(features: NDArray[np.number], samples: int) -> None:
     """Refuse features that are not one row of finite numbers per sample."""
     if features.ndim != 2 or len(features) != samples:
         raise Problem(f"features have shape {features.shape} but there are {samples} samples: give one row per sample")
@@ -30,10 +30,10 @@ def check_features(features: NDArray[Any], samples: int) -> None:
         raise Problem(f"features are NaN or infinite for sample {sample}: fix or leave out that row")
 
 
-def open_features(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[Any]:
+def open_features(path: Path, samples: int, precision: Precision, file_hash: str) -> NDArray[np.number]:
     """Open the features of a file as a read-only memory map."""
     rows = ranks.compute_on_rank_zero(lambda: str(_convert_to_npy(path, samples, precision, file_hash)))
-    mapped: NDArray[Any] = np.load(rows, mmap_mode="r")
+    mapped: NDArray[np.number] = np.load(rows, mmap_mode="r")
     return mapped
 
 
@@ -88,7 +88,7 @@ def _copy_rows(path: Path, target: Path, samples: int, precision: Precision) -> 
     rows.flush()
 
 
-def _read_chunks(path: Path) -> Iterator[NDArray[Any]]:
+def _read_chunks(path: Path) -> Iterator[NDArray[np.number]]:
     if path.suffix == ".parquet":
         yield from _read_parquet_chunks(path)
     elif path.suffix == ".npy":
@@ -101,7 +101,7 @@ def _read_chunks(path: Path) -> Iterator[NDArray[Any]]:
         yield from _read_npz_chunks(path)
 
 
-def _read_npz_chunks(path: Path) -> Iterator[NDArray[Any]]:
+def _read_npz_chunks(path: Path) -> Iterator[NDArray[np.number]]:
     """Yield the array `features`, or the only one, without holding all of it in memory."""
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -120,7 +120,7 @@ def _read_npz_chunks(path: Path) -> Iterator[NDArray[Any]]:
                 yield np.frombuffer(content, dtype).reshape(count, shape[1])
 
 
-def _read_parquet_chunks(path: Path) -> Iterator[NDArray[Any]]:
+def _read_parquet_chunks(path: Path) -> Iterator[NDArray[np.number]]:
     """Yield the column `features` of lists, or all columns of numbers."""
     parquet = import_library("pyarrow.parquet", f"reading {path.name}")
     with parquet.ParquetFile(path) as file:

@@ -44,9 +44,9 @@ _PREDICTION = np.dtype([("prediction", np.int64), ("confidence", np.float32), ("
 class Features:
     """Of all training samples."""
 
-    values: NDArray[Any]  # [samples, width]; a read-only memory map, unless it was given in memory
+    values: NDArray[np.number]  # [samples, width]; a read-only memory map, unless it was given in memory
     key: str  # the hash of what they were made from
-    predictions: dict[str, NDArray[Any]] = field(default_factory=dict)  # prediction, confidence, loss; where known
+    predictions: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # prediction, confidence, loss
 
 
 def extract_features(
@@ -182,7 +182,7 @@ def _mark_done(
 @torch.no_grad()
 def _iterate_chunks(
     chunks: NDArray[np.int64], source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs
-) -> Iterator[tuple[int, NDArray[Any], NDArray[Any] | None]]:
+) -> Iterator[tuple[int, NDArray[np.generic], NDArray[np.generic] | None]]:
     """Yield each chunk's number, its features, and the predictions if the network's outputs are classes."""
     module, device = source.module, ranks.device()
     assert module is not None
@@ -195,12 +195,12 @@ def _iterate_chunks(
             if outputs.are_classes:
                 features, logits = models.features_and_output(module, inputs)
                 labels = dataset.train.labels[list(request.indices)]
-                yield int(chunk), features.float().cpu().numpy(), _predict(logits.float().cpu(), labels)
+                yield int(chunk), features.float().cpu().numpy(), _summarise_predictions(logits.float().cpu(), labels)
             else:
                 yield int(chunk), models.features(module, inputs).float().cpu().numpy(), None
 
 
-def _predict(logits: Tensor, labels: Tensor) -> NDArray[Any]:
+def _summarise_predictions(logits: Tensor, labels: Tensor) -> NDArray[np.generic]:
     """Return predicted class, its softmax probability, and the label's cross-entropy; NaN or -1 where not finite."""
     predicted = np.empty(len(logits), _PREDICTION)
     known = logits.isfinite().all(dim=1)

@@ -30,7 +30,7 @@ class FeatureSource:
     hash: str
     module: nn.Module | None = None
     file: Path | None = None
-    array: NDArray[Any] | None = None
+    array: NDArray[np.number] | None = None
     about: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,7 +63,7 @@ def source_from_module(module: nn.Module, about: dict[str, Any] | None = None) -
     )
 
 
-def source_from_array(features: NDArray[Any] | Tensor) -> FeatureSource:
+def source_from_array(features: NDArray[np.number] | Tensor) -> FeatureSource:
     """Use features in memory."""
     array = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
     if array.dtype.kind not in "fiu":

@@ -7,7 +7,7 @@ that it is dropped at any radius, and it is not counted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +20,13 @@ from bigbatch.output.progress import stage
 
 PAPER_EPS, PAPER_MIN_SAMPLES = 0.5, 5
 Mode = Literal["fraction", "paper", "manual"]
-Labels = NDArray[np.integer[Any]]
+Labels = NDArray[np.integer]
 
 
-def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
+def eps_star(points: NDArray[np.floating], labels: Labels, min_samples: int) -> Floats:
     """Return the smallest DBSCAN radius at which each sample is not noise among the samples of its class."""
     found = np.full(len(labels), np.inf)
-    groups = _rows_by_class(labels, _has_point(points))
+    groups = _group_rows_by_class(labels, _has_point(points))
     with stage("eps*", len(groups)) as advance:
         for count, members in enumerate(groups.values(), start=1):
             found[members] = dbscan.eps_star(points[members], min_samples)
@@ -34,7 +34,7 @@ def eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
     return found
 
 
-def cached_eps_star(points: NDArray[Any], labels: Labels, min_samples: int) -> Floats:
+def cached_eps_star(points: NDArray[np.floating], labels: Labels, min_samples: int) -> Floats:
     """Return eps_star(), cached by the hash of points and labels: a million points take seconds."""
     key_fields = {"points": hash_array(points), "labels": hash_array(labels), "min_samples": min_samples}
     arrays = cache.load_or_compute("eps", key_fields, lambda: {"eps_star": eps_star(points, labels, min_samples)})
@@ -54,7 +54,7 @@ def decide_eps(
     `fraction` drops a fraction of each class or over all, or less where samples have the same eps*; `paper` uses 0.5;
     `manual` uses the given eps, one for all classes or one for each.
     """
-    groups = _rows_by_class(labels, np.isfinite(eps_star))
+    groups = _group_rows_by_class(labels, np.isfinite(eps_star))
     if mode == "paper":
         return dict.fromkeys(groups, PAPER_EPS)
     if mode == "manual":
@@ -74,11 +74,11 @@ def mask_at(eps_star: Floats, labels: Labels, eps_by_class: Mapping[int, float])
 
 
 def cluster_labels(
-    points: NDArray[Any], labels: Labels, eps_by_class: Mapping[int, float], min_samples: int
+    points: NDArray[np.floating], labels: Labels, eps_by_class: Mapping[int, float], min_samples: int
 ) -> NDArray[np.int64]:
     """Return the cluster of each sample within its class, from 0; -1 for noise and for samples without points."""
     clusters = np.full(len(labels), -1, np.int64)
-    groups = _rows_by_class(labels, _has_point(points))
+    groups = _group_rows_by_class(labels, _has_point(points))
     with stage("clusters", len(groups)) as advance:
         for count, (index, members) in enumerate(groups.items(), start=1):
             if index in eps_by_class:
@@ -89,22 +89,22 @@ def cluster_labels(
 
 def count_requested_drops(eps_star: Floats, labels: Labels, drop: float, per_class: bool) -> int:
     """Return how many samples a fraction requests; fewer are dropped where samples have the same eps*."""
-    sizes = [len(members) for members in _rows_by_class(labels, np.isfinite(eps_star)).values()]
+    sizes = [len(members) for members in _group_rows_by_class(labels, np.isfinite(eps_star)).values()]
     return sum(_drop_count(drop, size) for size in (sizes if per_class else [sum(sizes)]))
 
 
-def k_distance_knees(points: NDArray[Any], labels: Labels, min_samples: int) -> dict[int, float]:
+def k_distance_knees(points: NDArray[np.floating], labels: Labels, min_samples: int) -> dict[int, float]:
     """Return the knee of each class's sorted k-distances: a hint only."""
-    groups = _rows_by_class(labels, _has_point(points))
+    groups = _group_rows_by_class(labels, _has_point(points))
     return {index: dbscan.k_distance_knee(points[members], min_samples) for index, members in groups.items()}
 
 
-def _has_point(points: NDArray[Any]) -> NDArray[np.bool_]:
+def _has_point(points: NDArray[np.floating]) -> NDArray[np.bool_]:
     present: NDArray[np.bool_] = ~np.isnan(points[:, 0])
     return present
 
 
-def _rows_by_class(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.int64]]:
+def _group_rows_by_class(labels: Labels, which: NDArray[np.bool_]) -> dict[int, NDArray[np.int64]]:
     """Return the rows of each class that has any, ascending, by class index."""
     rows = np.flatnonzero(which)
     by_class = rows[np.argsort(labels[rows], kind="stable")]
