@@ -2,14 +2,14 @@
 
     profile.py     what one rank computes in a step: layers with their times and gradients
     workload.py    the model that a user names and its engines; shapes.py finds the layers of a model part,
-                   networks.py has published networks, layer_timing.py measures times on this machine
+                   networks.py those of networks.toml, layer_timing.py measures times on this machine
     machine.py     nodes, links, devices, jitter: descriptions in machines/, or read from a file
     allreduce.py   the time of one all-reduce (NCCL's ring and tree, or measured times)
     ddp.py, horovod.py   which gradients are summed together, and when
     shared_cores.py      computing and communicating on the same cores
-    step.py        one simulated step; phases.py is the record that measured and traced steps share with it
+    step.py        one simulated step, and the engine that simulates it; phases.py is the record of any step
     simulation.py  scaling curves: many numbers of ranks, the band of the jitter, the cost of each term
-    published.py   published efficiencies beside simulated ones
+    published.py   published efficiencies (published.toml) beside simulated ones
     training_time.py     the number of ranks with the shortest training
     report.py      what is printed and written
     measurement/, tracing/   real steps of real engines: timed, and recorded by profilers
