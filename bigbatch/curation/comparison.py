@@ -10,7 +10,6 @@ from pathlib import Path
 from bigbatch import filters
 from bigbatch.curation.rounds import CurationRequest
 from bigbatch.errors import Problem
-from bigbatch.filters import FilterResult
 from bigbatch.filters.pipeline.results import SampleCounts
 from bigbatch.output.progress import log_progress, show_progress
 from bigbatch.recipes import load_run
@@ -77,8 +76,17 @@ def compare_results(request: ComparisonRequest) -> list[ComparisonRow]:
 
 def measure_overlaps(paths: Sequence[Path]) -> list[ComparisonRow]:
     """Return sizes and overlaps of results, which must be of one dataset."""
-    results = {_short_name(path, paths): filters.load(path) for path in paths}
-    _refuse_different_datasets(list(results.values()))
+    stems = [path.stem for path in paths]
+    names = [path.stem if stems.count(path.stem) == 1 else str(path) for path in paths]
+    results = dict(zip(names, map(filters.load, paths), strict=True))
+    first = results[names[0]]
+    for result in results.values():
+        result.require_manifest()
+        if result.dataset_hash != first.dataset_hash:
+            raise Problem(
+                f"{first.path} and {result.path} are of different datasets (hash {first.dataset_hash[:10]} and "
+                f"{result.dataset_hash[:10]}): compare filters of one dataset"
+            )
     return [
         ComparisonRow(
             name,
@@ -104,19 +112,3 @@ def train_on_result(row: ComparisonRow, path: Path, run: Run, request: Compariso
             diverged += 1
             log_progress(f"{row.name}, seed {seed}: diverged at step {summary['diverged_at_step']}")
     return replace(row, accuracies=accuracies, diverged=diverged, steps=steps)
-
-
-def _short_name(path: Path, paths: Sequence[Path]) -> str:
-    """Return the file's name, with its folder if two files have the same name."""
-    return path.stem if sum(other.stem == path.stem for other in paths) == 1 else str(path)
-
-
-def _refuse_different_datasets(results: list[FilterResult]) -> None:
-    first = results[0]
-    for result in results:
-        result.require_manifest()
-        if result.dataset_hash != first.dataset_hash:
-            raise Problem(
-                f"{first.path} and {result.path} are of different datasets (hash {first.dataset_hash[:10]} and "
-                f"{result.dataset_hash[:10]}): compare filters of one dataset"
-            )

@@ -46,7 +46,7 @@ class ArraySamples:
 
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
-    """The file as training and test set. Its hash depends on labels, classes and images, not on path or features."""
+    """Load the file as training and test set. The hash covers labels, classes and images, not path or features."""
     path = Path(config.path)
     arrays = open_npz(path)
     labels, classes = _read_labels(path, arrays)
@@ -61,7 +61,7 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
 
 
 def read_map(path: Path, samples: int) -> NDArray[np.float32]:
-    """The map in the file: x and y of each sample."""
+    """Read the map in the file: x and y of each sample."""
     places = open_npz(path).get("map")
     if places is None:
         raise Problem(f"{path} has no 'map': use the filter 'network' on its features")
@@ -73,7 +73,7 @@ def read_map(path: Path, samples: int) -> NDArray[np.float32]:
 
 
 def open_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz by name, memory-mapped where they are stored uncompressed, as np.savez does it."""
+    """Open the arrays of an .npz by name, memory-mapped if they are stored uncompressed, as np.savez does."""
     try:
         with zipfile.ZipFile(path) as archive:
             return {
@@ -132,6 +132,6 @@ def _read_images(path: Path, arrays: dict[str, NDArray[Any]], samples: int) -> N
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or len(images) != samples or channels not in (1, 3):
         raise Problem(
             f"the images in {path} are {images.dtype} of shape {images.shape}: give uint8 of {samples} x height x "
-            "width, or with 3 colours behind it"
+            "width, or with 3 colour channels last"
         )
     return images

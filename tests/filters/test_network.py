@@ -288,7 +288,7 @@ def test_wrong_settings_are_refused_before_anything_is_written(tmp_path, setting
 
 def test_a_result_of_another_dataset_is_refused(result, tmp_path):
     digits = datasets.load(parts.configure("datasets", "digits"))
-    with pytest.raises(Problem, match=r"was made for another dataset .*make it again for this one"):
+    with pytest.raises(Problem, match=r"was made for another dataset .*create it again for this one"):
         filters.load(result, digits)
     manifest = asdict(filters.load(result).manifest)
     manifest["dataset"]["config"] = {"name": "digits"}
@@ -312,7 +312,7 @@ def test_a_cut_or_foreign_file_is_refused(result, tmp_path):
     (tmp_path / "text.npz").write_text("hello")
     np.save(tmp_path / "array.npy", np.ones(3))
     for path in (cut, tmp_path / "text.npz", tmp_path / "array.npy", tmp_path / "missing.npz"):
-        with pytest.raises(Problem, match=r"cannot be read .*: make it again with 'bigbatch filter'"):
+        with pytest.raises(Problem, match=r"cannot be read .*: create it again with 'bigbatch filter'"):
             filters.load(path)
 
 

@@ -45,7 +45,7 @@ class Remote:
 
 @dataclass(frozen=True)
 class FileSet:
-    """The files of one dataset: where they may lie below a data folder, and where they come from."""
+    """The files of one dataset: where they may be below a data folder, and where they come from."""
 
     title: str
     layouts: tuple[tuple[str, ...], ...]  # each a complete set of files, which may also be there as .gz

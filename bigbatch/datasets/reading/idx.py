@@ -20,7 +20,7 @@ from bigbatch.errors import Problem
 FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _UNSIGNED_BYTE = 0x08
 
-# the two sets have the same file names: this tells whose they are when they lie directly in the data folder
+# both sets have the same file names: this identifies files that are directly in the data folder
 _FIRST_TRAINING_LABELS = {"MNIST": [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], "Fashion-MNIST": [9, 0, 0, 3, 0, 2, 7, 2, 5, 5]}
 
 

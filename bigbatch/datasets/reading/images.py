@@ -119,7 +119,7 @@ class InMemoryImages:
 
 
 def _allocate(shape: tuple[int, ...], dtype: type[np.generic]) -> Tensor:
-    """numpy asks for huge pages: the page faults of torch.empty would cost more than the augmentation."""
+    """Allocate with numpy, which requests huge pages: page faults of torch.empty cost more than the augmentation."""
     return torch.from_numpy(np.empty(shape, dtype))
 
 

@@ -48,10 +48,10 @@ def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -
     found: NDArray[np.int64] = clustering.fit_predict(places)
     noise = eps < eps_star(points, min_samples)
     found[noise] = -1
-    for stray in np.flatnonzero(~noise & (found == -1)):
-        distances = np.square(places - places[stray]).sum(axis=1)
+    for point in np.flatnonzero(~noise & (found == -1)):
+        distances = np.square(places - places[point]).sum(axis=1)
         placed = np.flatnonzero(found >= 0)
-        found[stray] = found[placed[distances[placed].argmin()]] if len(placed) else 0
+        found[point] = found[placed[distances[placed].argmin()]] if len(placed) else 0
     return found
 
 

@@ -65,7 +65,7 @@ def _embed_with_tsne(points: Points, perplexity: float, iterations: int, seed: i
         done = 0
 
         def report(iteration: int, error: float, embedding: Any) -> None:
-            nonlocal done  # openTSNE starts to count anew after the early iterations
+            nonlocal done  # openTSNE counts from 0 again after the early iterations
             done += _ITERATIONS_BETWEEN_REPORTS
             advance(done, f"KL divergence {error:.3f}")
 

@@ -198,7 +198,7 @@ def count_samples(mask: Tensor, labels: Tensor, classes: Sequence[str]) -> Sampl
 def check_manifest(path: Path | str, manifest: Manifest | None) -> Manifest:
     """Return the manifest, or raise a Problem if there is none to rebuild the result from."""
     if manifest is None:
-        raise Problem(f"{path} has no manifest of format {FORMAT}: make the result again with 'bigbatch filter'")
+        raise Problem(f"{path} has no manifest of format {FORMAT}: create the result again with 'bigbatch filter'")
     return manifest
 
 
@@ -235,11 +235,13 @@ def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
     except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a .npy
         # numpy takes any other file for a pickle
         reason = "it is not an .npz" if "pickle" in str(error) else error
-        raise Problem(f"filter file {path} cannot be read ({reason}): make it again with 'bigbatch filter'") from error
+        raise Problem(
+            f"filter file {path} cannot be read ({reason}): create it again with 'bigbatch filter'"
+        ) from error
     if dataset is not None and (len(mask) != len(dataset.train) or made_for not in ("", dataset.hash)):
         raise Problem(
             f"filter file {path} was made for another dataset ({len(mask)} samples, hash {made_for[:10]}; "
-            f"this one has {len(dataset.train)}, hash {dataset.hash[:10]}): make it again for this one"
+            f"this one has {len(dataset.train)}, hash {dataset.hash[:10]}): create it again for this one"
         )
     return FilterResult(Path(path), mask, score, arrays, made_for, manifest)
 

@@ -88,7 +88,7 @@ def test_a_result_of_an_earlier_format_is_refused_in_one_sentence(made):
         lambda: override(old, [0], keep=True, reason="seen"),
         lambda: save("out/again.npz", old),
     ):
-        with pytest.raises(Problem, match=r"out/kept\.npz has no manifest of format 2: make the result again"):
+        with pytest.raises(Problem, match=r"out/kept\.npz has no manifest of format 2: create the result again"):
             again()
     Path("out/list.json").write_text("[1]")
     with pytest.raises(Problem, match=r"out/list\.json has no manifest of format 2"):
