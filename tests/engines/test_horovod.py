@@ -175,7 +175,7 @@ def test_a_killed_rank_is_restarted_and_changes_nothing_in_the_end(tmp_path, ran
     run = small_run(model=NET, optimizer=optimizer)
     done, folder = on_two_ranks(run, tmp_path)
     assert (tmp_path / "died").exists()
-    assert done.stderr.count("all go on from the last checkpoint") == 1
+    assert done.stderr.count("all continue from the last checkpoint") == 1
     assert folder.status == "done"
     folder.path.rename(tmp_path / "killed")
     _, whole = on_two_ranks(run, tmp_path)  # the marker is there: this one does not die
