@@ -1,7 +1,7 @@
 """Which samples make up each global batch, and which rank computes which of them.
 
 The order is a pure function of (seed, epoch): never of rank, worker or micro-batch. Where a training stands is
-therefore a handful of integers, and any number of ranks can go on from there with the same samples.
+therefore a handful of integers, and any number of ranks can continue with the same samples.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Batches:
         self.seed = seed
         self.kept = kept
         self._order = lru_cache(maxsize=2)(self._compute_order)
-        self._arranged = lru_cache(maxsize=2)(self._arrange)
+        self._streams = lru_cache(maxsize=2)(self._cut_into_streams)
 
     def samples(self, global_batch: int) -> Samples:
         """The samples to fetch from. Text is cut into as many streams as the global batch has samples."""
-        return self._arranged(global_batch) if self.dataset.task == "language" else self.dataset.train
+        return self._streams(global_batch) if self.dataset.task == "language" else self.dataset.train
 
     def epoch_samples(self, global_batch: int) -> int:
         if self.kept is not None:
@@ -112,7 +112,7 @@ class Batches:
         )
         return Batch(indices, global_batch, progress.epoch, split, after, epoch_ends)
 
-    def _arrange(self, global_batch: int) -> Samples:
+    def _cut_into_streams(self, global_batch: int) -> Samples:
         streams: Samples = self.dataset.train.as_streams(global_batch)  # type: ignore[attr-defined]
         return streams
 
