@@ -182,10 +182,10 @@ def configure(kind: str, value: Any) -> Config:
     try:
         return config_class.model_validate(value)
     except ValidationError as error:
-        raise Problem(explain(error, f"{KINDS[kind]} '{value['name']}'", config_class)) from error
+        raise Problem(explain_validation_error(error, f"{KINDS[kind]} '{value['name']}'", config_class)) from error
 
 
-def explain(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
+def explain_validation_error(error: ValidationError, owner: str, model: type[BaseModel]) -> str:
     """Return the first error as one sentence."""
     # where a field is "auto or a number", the error about the number explains more
     first = next((e for e in error.errors() if e["type"] != "literal_error"), error.errors()[0])

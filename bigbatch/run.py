@@ -77,7 +77,7 @@ class Run(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise Problem(parts.explain(error, "a run", Run)) from error
+            raise Problem(parts.explain_validation_error(error, "a run", Run)) from error
 
     @model_validator(mode="after")
     def _one_budget(self) -> Run:

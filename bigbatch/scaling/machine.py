@@ -27,7 +27,7 @@ from pydantic import (
 )
 
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.parts import explain
+from bigbatch.parts import explain_validation_error
 from bigbatch.scaling.profile import Layer, LayerShape, Profile
 from bigbatch.settings import assign
 
@@ -117,7 +117,7 @@ class MeasuredLinks(AllReduceTimes):
 
 
 def _links_kind(given: Any) -> str:
-    """Return the branch of the union. In brackets, like pydantic's own branch names, which `explain` leaves out."""
+    """Return the branch of the union, in brackets like pydantic's own branch names, which error messages omit."""
     measured = isinstance(given, MeasuredLinks) or (isinstance(given, dict) and "points" in given)
     return "[measured]" if measured else "[nccl]"
 
@@ -181,7 +181,7 @@ def _validate(fields: object, owner: str) -> Machine:
     try:
         return Machine.model_validate(fields)
     except ValidationError as error:
-        raise Problem(explain(error, owner, Machine)) from error
+        raise Problem(explain_validation_error(error, owner, Machine)) from error
 
 
 def machine_names() -> list[str]:

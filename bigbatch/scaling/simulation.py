@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.parts import explain
+from bigbatch.parts import explain_validation_error
 from bigbatch.scaling.ddp import SimulatedDDP
 from bigbatch.scaling.horovod import SimulatedHorovod
 from bigbatch.scaling.jitter import expected_slowdown, representative_slowdowns, slowdown_quantile
@@ -62,7 +62,7 @@ def configure_engine(engine: str, options: Mapping[str, object]) -> SimulatedEng
     try:
         return ENGINES[engine].model_validate(options)
     except ValidationError as error:
-        raise Problem(explain(error, f"engine '{engine}'", ENGINES[engine])) from error
+        raise Problem(explain_validation_error(error, f"engine '{engine}'", ENGINES[engine])) from error
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class SweepConfig(BaseModel):
         try:
             config = cls(**(fields | {name: value for name, value in changes.items() if value not in (None, "")}))
         except ValidationError as error:
-            raise Problem(parts.explain(error, "a sweep", cls)) from error
+            raise Problem(parts.explain_validation_error(error, "a sweep", cls)) from error
         for field, values in config.grids.items():
             if not values:
                 raise Problem(f"the grid of {field} has no values: give some")

@@ -295,7 +295,7 @@ async def _read_body(request: Request, kind: type[Body]) -> Body:
     try:
         return kind.model_validate(json.loads(await request.body()))
     except ValidationError as error:
-        raise RequestError(parts.explain(error, "the request", kind)[:_MAX_SENTENCE_LENGTH]) from error
+        raise RequestError(parts.explain_validation_error(error, "the request", kind)[:_MAX_SENTENCE_LENGTH]) from error
     except (ValueError, RecursionError) as error:
         raise RequestError(f"the request is not JSON ({error}): reload the page", 400) from error
 

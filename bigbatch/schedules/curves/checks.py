@@ -30,4 +30,4 @@ def validate_model(kind: type[Model], **options: Any) -> Model:
     try:
         return kind(**options)
     except ValidationError as error:
-        raise Problem(parts.explain(error, str(kind.model_fields["kind"].default), kind)) from None
+        raise Problem(parts.explain_validation_error(error, str(kind.model_fields["kind"].default), kind)) from None
