@@ -155,7 +155,7 @@ def test_features_of_the_wrong_shape_are_refused(tmp_path):
     for arrays, problem in (
         ({"other": labels}, "give a filter's result"),
         ({"map": places}, "no 'labels'"),
-        ({"map": places, "labels": labels.astype(float)}, "one number a sample"),
+        ({"map": places, "labels": labels.astype(float)}, "one number per sample"),
         ({"map": places, "labels": labels - 1}, "number them from 0"),
         ({"map": places, "labels": labels, "classes": np.array(["a", "b"])}, "number them from 0"),
         ({"map": places, "labels": labels, "classes": np.array(["a", "a", "b"])}, "number them from 0"),
