@@ -227,7 +227,7 @@ def test_bad_input_on_two_ranks_is_said_once_without_a_traceback(tmp_path):
 def test_a_timeline_without_a_folder_leaves_nothing_behind(tmp_path):
     engine = {"name": "horovod", "timeline": str(tmp_path / "none" / "timeline.json")}
     done, folder = on_two_ranks(small_run(), tmp_path, engine=engine, expect=2)
-    assert "is in a folder that does not exist: make it first" in done.stderr
+    assert "is in a folder that does not exist: create it first" in done.stderr
     assert not folder.path.exists()
 
 
