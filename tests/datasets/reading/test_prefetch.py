@@ -133,6 +133,6 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     )
     environment = dict(os.environ)
     # workers inherit this pipe: it ends only when the last of them has ended
-    parent = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, timeout=240, check=False)
+    parent = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, timeout=60, check=False)
     assert parent.stdout == b"ready\n"
     assert parent.returncode == -signal.SIGKILL
