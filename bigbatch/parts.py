@@ -59,6 +59,14 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+# flags of a part that version 0.1 read from its module
+_MOVED_FLAGS = {
+    "NEEDS_MICRO_GRADIENTS": "needs_micro_gradients",
+    "NEEDS_PROBE": "needs_probe",
+    "WEIGHS_SAMPLES": "weights_samples",
+}
+
+
 class Config(FrozenModel):
     """The options of one part. Each part's file has its own subclass."""
 
@@ -159,6 +167,9 @@ def _import_external_part(kind: str, path: str) -> Any:
             raise Problem(
                 f"module {path} is not a {KINDS[kind]}, because it has no Config: name a class in it, like {path}:Thing"
             )
+        for old, flag in _MOVED_FLAGS.items():
+            if hasattr(module, old):
+                raise Problem(f"{KINDS[kind]} '{path}' sets {old}, which is not read: set {flag} in its Config instead")
         return module
     if kind not in CALLABLE_KINDS:
         raise Problem(f"a {KINDS[kind]} of your own must be a module, got a name in one: use '{module_name}'")

@@ -77,3 +77,13 @@ def test_a_config_knows_its_own_name():
     from bigbatch.models import cnn
 
     assert cnn.Config().name == "cnn"
+
+
+@pytest.mark.parametrize("flag", ["NEEDS_MICRO_GRADIENTS", "NEEDS_PROBE", "WEIGHS_SAMPLES"])
+def test_a_flag_of_the_module_that_is_no_longer_read_is_refused(flag, tmp_path, monkeypatch):
+    package = f"with_{flag.lower()}"  # parts.find remembers modules by their names
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "part.py").write_text(f"from bigbatch.parts import Config as Config\n{flag} = False\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Problem, match=f"^selector '{package}.part' sets {flag}, which is not read: set "):
+        parts.find("selectors", f"{package}.part")
