@@ -71,6 +71,7 @@ class Config(FrozenModel):
     """The options of one part. Each part's file has its own subclass."""
 
     # What a part can do beyond the functions of its kind: its own Config overrides these.
+    scaling_rule: ClassVar[str] = "legw"  # optimizer: how its options follow the batch
     needs_probe: ClassVar[str | None] = None  # batch size: the probe whose measurements it follows
     sets_lr: ClassVar[bool] = False  # batch size: it has lr(position, run), used in place of the schedule's
     weights_samples: ClassVar[bool] = True  # selector: samples may differ in weight
