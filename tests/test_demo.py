@@ -17,18 +17,17 @@ from small import small_run
 from bigbatch import schedules
 from bigbatch.artifacts.folder import Folder
 from bigbatch.commands import demo as demo_command
-from bigbatch.demo import DemoOptions, list_choices, run, run_demo, story
+from bigbatch.demo import DemoOptions, list_choices, run, run_demo
 from bigbatch.demo.page import build_page
-from bigbatch.demo.story import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED
-from bigbatch.demo.tuning import choose_value
+from bigbatch.demo.run import BASELINE, LEGW, LEGW_LARS, LINEAR, UNSCALED, choose_value
 from bigbatch.errors import Problem, Stopped
 from bigbatch.output.page import Page
 from bigbatch.recipes import legw_digits
 from bigbatch.sweeps import RunResult, Sweep, SweepConfig, group_by_setting
 
-POINTS = SweepConfig.build(legw_digits.run(), variants=story.build_variants()).points()
+POINTS = SweepConfig.build(legw_digits.run(), variants=run.build_variants()).points()
 RUNS = {point.variant: point.run for point in POINTS}
-LRS = {point.variant: story.VariantResult(point.run, None, ()).peak_lr for point in POINTS}
+LRS = {point.variant: run.VariantResult(point.run, None, ()).peak_lr for point in POINTS}
 
 
 def results_by_hand(variant, accuracies, **settings):
@@ -54,7 +53,7 @@ def results_by_hand(variant, accuracies, **settings):
 def compare_by_hand(**accuracies):
     names = {"baseline": BASELINE, "unscaled": UNSCALED, "linear": LINEAR, "legw": LEGW, "lars": LEGW_LARS}
     results = [result for name, values in accuracies.items() for result in results_by_hand(names[name], values)]
-    return story.compare_variants(POINTS, results)
+    return run.compare_variants(POINTS, results)
 
 
 def test_every_lr_follows_from_the_baseline():
@@ -108,22 +107,22 @@ def test_what_is_won_back_is_a_fraction_of_what_was_lost():
         baseline=[0.9, 1.0], unscaled=[0.4, 0.6], legw=[0.90, 0.92], lars=[0.95, 0.95], linear=[0.1, 0.1]
     )
     # .95 falls to .50: .45 lost; .91 is .41 above .50
-    assert story.fraction_won_back(comparison, LEGW) == pytest.approx(0.41 / 0.45)
     # seed 0: .5 of .5 lost won back; seed 1: .32 of .4
-    assert story.fractions_by_seed(comparison, LEGW) == pytest.approx([1.0, 0.8])
-    gain = story.describe_gain(comparison, LEGW)
+    assert run.fractions_won_back(comparison, LEGW) == pytest.approx([0.41 / 0.45, 1.0, 0.8])
+    gain = run.describe_gain(comparison, LEGW)
     assert gain == "LEGW wins back 91 % of the accuracy that was lost (by seed: 100, 80 %)."
-    assert "wins back 100 %" in story.describe_gain(comparison, LEGW_LARS)
-    assert "wins nothing back: it loses 89 % more" in story.describe_gain(comparison, LINEAR)
+    assert "wins back 100 %" in run.describe_gain(comparison, LEGW_LARS)
+    assert "wins nothing back: it loses 89 % more" in run.describe_gain(comparison, LINEAR)
 
 
 def test_a_diverged_training_is_counted_beside_the_mean():
-    comparison = compare_by_hand(baseline=[0.9, 0.9], unscaled=[0.5, None], legw=[None, None])
+    lost = [None, None]
+    comparison = compare_by_hand(baseline=[0.9, 0.9], unscaled=[0.5, None], linear=lost, legw=lost, lars=lost)
     assert comparison[UNSCALED].describe() == "50.0 % (n=1, 1 diverged)"
     assert comparison[LEGW].describe() == "- (n=0, 2 diverged)"
-    assert story.fraction_won_back(comparison, LEGW) is None
-    assert "nothing to win back" in story.describe_gain(comparison, LEGW)
-    assert "90.0 % ± 0.0 (n=2) becomes 50.0 % (n=1, 1 diverged)" in story.describe_gap(comparison)
+    assert run.fractions_won_back(comparison, LEGW)[0] is None
+    assert "nothing to win back" in run.describe_gain(comparison, LEGW)
+    assert "90.0 % ± 0.0 (n=2) becomes 50.0 % (n=1, 1 diverged)" in run.list_conclusions(comparison)[0]
 
 
 def test_a_failed_run_ends_the_demo_with_its_sentence(tmp_path):

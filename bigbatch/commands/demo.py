@@ -46,7 +46,7 @@ def print_report(report: DemoReport) -> None:
     from rich.console import Console
 
     from bigbatch.advice.report import format_verdict
-    from bigbatch.demo.story import list_conclusions
+    from bigbatch.demo.run import list_conclusions
     from bigbatch.output.formatting import terminal_table
 
     rows = [
@@ -70,8 +70,7 @@ def print_report(report: DemoReport) -> None:
 def _print_tuning(options: DemoOptions) -> None:
     from rich.console import Console
 
-    from bigbatch.demo import tune
-    from bigbatch.demo.tuning import choose_value
+    from bigbatch.demo.run import choose_value, tune
     from bigbatch.output.formatting import format_value, terminal_table
     from bigbatch.recipes.legw_digits import BASELINE_BATCH
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bigbatch.demo.run import DemoOptions, DemoReport, run_demo
-from bigbatch.demo.tuning import list_choices, tune
+from bigbatch.demo.run import DemoOptions, DemoReport, list_choices, run_demo, tune
 
 __all__ = ["DemoOptions", "DemoReport", "list_choices", "run_demo", "tune"]

@@ -15,9 +15,8 @@ from small import small_run
 
 from bigbatch.advice import advise
 from bigbatch.demo import DemoReport
-from bigbatch.demo.filtering import DroppedDigits
 from bigbatch.demo.page import build_page
-from bigbatch.demo.story import build_variants, compare_variants
+from bigbatch.demo.run import DroppedDigits, build_variants, compare_variants
 from bigbatch.filters.pipeline.results import ClassCounts, SampleCounts
 from bigbatch.recipes import legw_digits
 from bigbatch.report import compare_runs, report
