@@ -26,6 +26,7 @@ KINDS = {
     "datasets": "dataset",
     "filters": "filter",
     "models": "model",
+    "losses": "loss",
     "batch_sizes": "batch size",
     "optim": "optimizer",
     "schedules": "schedule",

@@ -23,6 +23,16 @@ from pydantic import (
 from bigbatch import parts, settings
 from bigbatch.errors import Problem
 
+_ABSENT = object()
+# fields that version 0.1 does not have, with their defaults
+_LATER_FIELDS = {
+    "loss": {"name": "cross_entropy", "label_smoothing": 0.0},
+    "clip_norm": None,
+    "ema_decay": None,
+    "sam_radius": None,
+    "evaluations_per_epoch": 1,
+}
+
 
 def _part(kind: str) -> Callable[[Any], Any]:
     return lambda value: parts.configure(kind, value)
@@ -72,6 +82,13 @@ class Run(BaseModel):
         "local", validate_default=True
     )
     probes: tuple[Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("probes"))], ...] = ()
+    loss: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("losses"))] = Field(
+        "cross_entropy", validate_default=True
+    )
+    clip_norm: PositiveFloat | None = None  # largest norm of the global gradient
+    ema_decay: float | None = Field(None, gt=0, lt=1)  # per step, of an average of the weights that is evaluated too
+    sam_radius: PositiveFloat | None = None  # ρ of sharpness-aware minimisation
+    evaluations_per_epoch: PositiveInt = 1
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -108,7 +125,12 @@ class Run(BaseModel):
         return self
 
     def to_json(self) -> str:
-        return json.dumps(self.model_dump(mode="json"), indent=2)
+        return json.dumps(self.to_dict(), indent=2)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them. Later fields at their defaults are left out: earlier runs keep their hashes."""
+        fields = self.model_dump(mode="json")
+        return {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, _ABSENT) != value}
 
     @classmethod
     def from_json(cls, text: str) -> Run:
@@ -117,7 +139,7 @@ class Run(BaseModel):
     @property
     def hash(self) -> str:
         """Ten hex digits over all fields but the name: a stable identity across processes and machines."""
-        return fingerprint(self.model_dump(mode="json"))
+        return fingerprint(self.to_dict())
 
     @property
     def folder_name(self) -> str:

@@ -36,6 +36,7 @@ class TrainingState:
     epoch_loss_sum: float
     seconds: float
     seconds_in_steps: float
+    average: dict[str, Any] | None = None  # the moving average of the weights
 
     def to_dict(self) -> dict[str, Any]:
         state = {field.name: getattr(self, field.name) for field in fields(self)}

@@ -141,7 +141,7 @@ def _measure_batch_loss(state: ProbeState) -> float:
         rng.seed_torch(state.run.seed, state.batch.after.step, micro_batch.start, rng.DROPOUT)
         with state.gradient.forward.autocast():
             outputs = call_model(state.model, move_inputs(inputs, state.model, state.engine.device))
-        total += run_loss(outputs, targets.to(state.engine.device)).sum(dtype=torch.float64)
+        total += run_loss(outputs, targets.to(state.engine.device), state.run.loss).sum(dtype=torch.float64)
     return float(state.engine.sum(total)) / state.batch.count
 
 

@@ -179,7 +179,7 @@ def _time_steps(training: Training) -> list[float]:
 
 def _time_epoch_ends(training: Training) -> list[float]:
     def end_epoch() -> None:
-        evaluate(training)
+        evaluate(training, training.model)
         training.save()
 
     times: list[float] = []

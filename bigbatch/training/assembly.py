@@ -18,6 +18,7 @@ from bigbatch.errors import Problem
 from bigbatch.position import Position, Progress
 from bigbatch.run import Run
 from bigbatch.training.batches import Batches, Split
+from bigbatch.training.ema import average_weights
 from bigbatch.training.gradient import GlobalGradient
 from bigbatch.training.hidden_state import HiddenState
 from bigbatch.training.progress import EpochCounter
@@ -50,6 +51,8 @@ class AssembledRun:
         self.split = split
         self.gradient.wrap(probed)
         self.optimizer = optim.build(self.run.optimizer, list(self.model.named_parameters()))
+        decay = self.run.ema_decay
+        self.average = average_weights(self.model, decay, self.engine) if decay else None
         # such an optimizer differentiates the loss by itself
         self.needs_closure = optim.needs_closure(self.optimizer)
         one_process = self.engine.world_size == 1 and self.dataset.task != "language"
@@ -58,7 +61,14 @@ class AssembledRun:
                 f"optimizer '{self.run.optimizer.name}' with these options differentiates the loss of the whole batch "
                 f"twice: use one process, --set selector=all, and no text"
             )
+        if self.needs_closure and (self.run.sam_radius or self.run.clip_norm):
+            raise Problem(
+                f"optimizer '{self.run.optimizer.name}' with these options differentiates the loss by itself: "
+                f"use neither sam_radius nor clip_norm with it"
+            )
         if self.restored:
+            if self.average and self.restored.average:
+                self.average.load_state_dict(self.restored.average)
             self.engine.restore(self.model, self.optimizer, self.restored.optimizer)
             if self.restored.hidden_state is not None:
                 self.gradient.forward.hidden_state = HiddenState(self.restored.global_batch)

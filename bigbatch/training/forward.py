@@ -63,7 +63,7 @@ class MicroBatchForward:
                 self.hidden_state.put(piece, state)
             else:
                 logits = self._call_model(inputs)
-        return per_sample_loss(logits, targets), count_correct(logits, targets)
+        return per_sample_loss(logits, targets, self.run.loss), count_correct(logits, targets)
 
     def _call_model(self, inputs: Tensor) -> Tensor:
         try:
@@ -107,7 +107,7 @@ class MicroBatchForward:
         started = time.perf_counter()
         with self.autocast():
             logits = self.model(inputs)
-        per_sample_loss(_first_output(logits), targets).sum().backward()
+        per_sample_loss(_first_output(logits), targets, self.run.loss).sum().backward()
         _synchronize(self.device)
         try:
             yield time.perf_counter() - started

@@ -154,6 +154,8 @@ class Training(AssembledRun):
                 if batch.epoch_ends or self._budget_spent():
                     self._evaluate()
                     save = True
+                elif self._passed_evaluation_point(batch):
+                    self._evaluate()
             except Diverged as diverged:
                 return self._summarize(diverged.step)
             if save or stop:
@@ -230,6 +232,7 @@ class Training(AssembledRun):
                 epoch_loss_sum=self.epoch_loss_sum,
                 seconds=self._seconds(),
                 seconds_in_steps=self.seconds_in_steps,
+                average=self.average.state_dict() if self.average else None,
             )
             try:
                 step, run_hash = self.progress.step, self.folder.run_hash
@@ -271,8 +274,17 @@ class Training(AssembledRun):
             )
         return global_batch
 
+    def _passed_evaluation_point(self, batch: Batch) -> bool:
+        """Whether the step passed one of the points that divide the epoch into `evaluations_per_epoch` parts."""
+        points, epoch_samples = self.run.evaluations_per_epoch, self.batches.epoch_samples(self.global_batch)
+        offset = batch.after.offset
+        return points * offset // epoch_samples > points * (offset - batch.count) // epoch_samples
+
     def _evaluate(self) -> None:
-        measures = evaluate(self)
+        measures = evaluate(self, self.model)
+        if self.average:
+            averaged = evaluate(self, self.average.module)
+            measures |= {f"{name}_ema": value for name, value in averaged.items()}
         samples_in_epoch = self.progress.offset or self.batches.epoch_samples(self.global_batch)
         row = EvaluationMetrics(
             epoch=self._epochs(),

@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
-from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from bigbatch.position import Position
 from bigbatch.training.assembly import AssembledRun
 from bigbatch.training.batches import Batch
 from bigbatch.training.gradient import BatchSums
+from bigbatch.training.sam import compute_sam_gradient
 
 Sums = TypeVar("Sums")
 
@@ -33,14 +34,23 @@ def take_step(
     if assembled.dataset.train.lazy:
         coming = assembled.batches.next(batch.after, batch.global_batch, batch.split)
         assembled.gradient.forward.prefetch([batch, coming], assembled.engine.rank)
-    closure = partial(assembled.gradient.mean_loss, batch) if assembled.needs_closure else None
-    sums = update_weights(
-        assembled.optimizer,
-        assembled.lr_at(position) if lr is None else lr,
-        partial(assembled.gradient.compute, batch, position),
-        around_update,
-        closure,
-    )
+    run, gradient, optimizer = assembled.run, assembled.gradient, assembled.optimizer
+    compute_gradient = partial(gradient.compute, batch, position)
+    if run.sam_radius:
+        compute_gradient = partial(compute_sam_gradient, gradient, run.sam_radius, compute_gradient)
+
+    def step_optimizer() -> None:
+        if run.clip_norm:
+            clip_grad_norm_(assembled.model.parameters(), run.clip_norm)
+        if assembled.needs_closure:
+            optimizer.step(partial(gradient.mean_loss, batch))  # type: ignore[arg-type]
+        else:
+            optimizer.step()
+
+    lr = assembled.lr_at(position) if lr is None else lr
+    sums = update_weights(optimizer, lr, compute_gradient, around_update, step_optimizer)
+    if assembled.average:
+        assembled.average.update_parameters(assembled.model)
     assembled.progress = batch.after
     return sums
 
@@ -50,7 +60,7 @@ def update_weights(
     lr: float,
     compute_gradient: Callable[[], Sums],
     around_update: Callable[[Sums], AbstractContextManager[Any]] = nullcontext,
-    closure: Callable[[], Tensor] | None = None,
+    step_optimizer: Callable[[], Any] | None = None,
 ) -> Sums:
     """Set the learning rate, compute the gradient, step the optimizer; return what `compute_gradient` returns."""
     for group in optimizer.param_groups:
@@ -58,8 +68,5 @@ def update_weights(
     optimizer.zero_grad(set_to_none=True)
     sums = compute_gradient()
     with around_update(sums):
-        if closure:
-            optimizer.step(closure)  # type: ignore[arg-type]
-        else:
-            optimizer.step()
+        (step_optimizer or optimizer.step)()
     return sums

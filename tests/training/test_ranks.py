@@ -24,6 +24,16 @@ def on_two_ranks(run, tmp_path, *arguments, expect=0):
     return done, Folder(tmp_path / "ranks" / run.with_settings(["engine=ddp"]).folder_name)
 
 
+def test_two_ranks_clip_average_and_perturb_as_one_process_does(tmp_path):
+    run = small_run(model=NET, dtype="float64", clip_norm=0.5, sam_radius=0.05, ema_decay=0.9)
+    _, ranks = on_two_ranks(run, tmp_path)
+    train(run, runs_dir=tmp_path)
+    a, b = final_weights(ranks), final_weights(tmp_path / run.folder_name)
+    assert all(torch.allclose(a[name].double(), b[name].double(), atol=1e-10) for name in a)
+    summaries = [ranks.summary(), Folder(tmp_path / run.folder_name).summary()]
+    assert summaries[0]["test_loss_ema"] == pytest.approx(summaries[1]["test_loss_ema"], abs=1e-10)
+
+
 def test_two_ranks_train_the_same_network_as_one_process(tmp_path):
     run = small_run(model=NET, dtype="float64", micro_batch=64)  # the last batch of an epoch has 157 samples
     _, ranks = on_two_ranks(run, tmp_path)

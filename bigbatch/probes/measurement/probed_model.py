@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
-from bigbatch import rng
+from bigbatch import parts, rng
 from bigbatch.losses import per_sample_loss
 from bigbatch.models import move_inputs
 from bigbatch.probes.measurement.objective import SAMPLES, Cast, Loss, Objective
@@ -28,7 +29,8 @@ class ProbedModel:
 
     @classmethod
     def of_run(cls, state: ProbeState) -> ProbedModel:
-        return cls(state.model, run_loss, TrainingSamples(state), state.run.seed, state.gradient.forward.autocast)
+        loss = partial(run_loss, config=state.run.loss)
+        return cls(state.model, loss, TrainingSamples(state), state.run.seed, state.gradient.forward.autocast)
 
     def fixed_indices(self, count: int) -> Tensor:
         """The indices of the samples that every call with this seed uses, at most this many."""
@@ -57,9 +59,9 @@ class TrainingSamples:
         return move_inputs(inputs, self._model, self._device), targets.to(self._device)
 
 
-def run_loss(outputs: Any, targets: Tensor) -> Tensor:
+def run_loss(outputs: Any, targets: Tensor, config: parts.Config) -> Tensor:
     """The loss that a run trains with, one per sample; models of text return their hidden state too."""
-    return per_sample_loss(outputs[0] if isinstance(outputs, tuple) else outputs, targets)
+    return per_sample_loss(outputs[0] if isinstance(outputs, tuple) else outputs, targets, config)
 
 
 def fixed_objective(state: ProbeState, samples: int) -> Objective:
