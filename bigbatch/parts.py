@@ -100,13 +100,20 @@ class OpenConfig(Config):
         return dict(self.model_extra or {})
 
 
+class AdamFamilyConfig(OpenConfig):
+    """The options of an optimizer outside of bigbatch that has Adam in its name or in that of a base class."""
+
+    scaling_rule: ClassVar[str] = "adam_sde"
+
+
 class ExternalPart:
     """`mypkg.mod:Thing` with the functions of its kind: `load`, `build` or `run` calls Thing with the options."""
 
-    Config = OpenConfig
-
     def __init__(self, kind: str, path: str, thing: Callable[..., Any]) -> None:
         self.kind, self.path, self.thing = kind, path, thing
+        classes = getattr(thing, "__mro__", (thing,))
+        adam = kind == "optim" and any("adam" in getattr(base, "__name__", "").lower() for base in classes)
+        self.Config = AdamFamilyConfig if adam else OpenConfig
 
     def load(self, config: OpenConfig) -> Any:
         """Load a dataset."""
