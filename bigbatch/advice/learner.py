@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bigbatch import engines, optim, parts, rng
@@ -21,7 +21,7 @@ from bigbatch.advice import learning_rates
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.probes.measurement.objective import Loss, require_graph, trainable_parameters
+from bigbatch.probes.measurement.objective import Loss, call_model, trainable_parameters
 from bigbatch.probes.measurement.probed_model import ProbedModel
 from bigbatch.probes.measurement.read_only import preserve_model, preserve_tensors
 from bigbatch.probes.measurement.samples import SamplesOnDevice, TensorSamples, read_samples
@@ -172,6 +172,8 @@ class ModuleLearner(Learner):
         self.baseline = Baseline(self._lr, self.now, self.warmup_epochs)
         self.total_samples = None if training.epochs is None else training.epochs * self.samples_per_epoch
         self._epoch = self._offset = 0
+        # drawn once per epoch, as in a training: it must not be part of the time of a step
+        self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
         self._check_loss()
 
     def lr(self) -> float:
@@ -189,14 +191,15 @@ class ModuleLearner(Learner):
     def _compute_gradient(self, batch: int) -> float:
         if self._offset + batch > self.samples_per_epoch:
             self._epoch, self._offset = self._epoch + 1, 0
-        order = rng.permutation(self.samples_per_epoch, self.probed.seed, self._epoch, rng.ORDER)
-        indices = order[self._offset : self._offset + batch]
+        indices = self._epoch_order(self._epoch)[self._offset : self._offset + batch]
         self._offset += batch
-        ((losses, _),) = self.probed.objective(indices, self.steps).micro_batch_losses()
-        loss = losses.mean()
-        require_graph(loss)
+        inputs, targets = self.probed.samples.fetch(indices)
+        loss = self.probed.loss(call_model(self.model, inputs), targets).mean()
         loss.backward()
         return float(loss.detach())
+
+    def _draw_order(self, epoch: int) -> Tensor:
+        return rng.permutation(self.samples_per_epoch, self.probed.seed, epoch, rng.ORDER)
 
     def _data_position(self) -> Any:
         return self._epoch, self._offset

@@ -156,7 +156,7 @@ def _print_plan(sweep: Sweep, options: WorkerOptions) -> None:
         [
             str(kind.global_batch),
             str(kind.runs),
-            f"{kind.seconds_per_step:.4g}",
+            f"{'at least ' if kind.cut else ''}{kind.seconds_per_step:.4g}",
             format_duration(kind.seconds_per_run),
             format_duration(kind.runs * kind.seconds_per_run),
         ]
@@ -165,8 +165,9 @@ def _print_plan(sweep: Sweep, options: WorkerOptions) -> None:
     columns = ["global batch", "runs left", "seconds per step", "one run", "all of them"]
     Console().print(terminal_table(columns, rows))
     seconds, jobs, threads = estimate.seconds(options.jobs), options.jobs, options.threads_per_run
+    about = "at least" if any(kind.cut for kind in estimate.kinds) else "about"
     print(
-        f"{total} runs, {len(left)} left: about {format_duration(seconds)} with {jobs} job{'s'[: jobs > 1]} of "
+        f"{total} runs, {len(left)} left: {about} {format_duration(seconds)} with {jobs} job{'s'[: jobs > 1]} of "
         f"{threads} thread{'s'[: threads > 1]}, timed on this machine as busy as it was just now"
         + (", one run at a time: several slow each other down" if jobs > 1 else "")
     )

@@ -31,6 +31,8 @@ from bigbatch.training.progress import EpochCounter
 
 _SECONDS_OF_STEPS = 2.0  # per kind of run, besides the first step
 _SECONDS_OF_EPOCH_ENDS = 0.5
+_LONGEST_SECONDS = 20.0  # a step or a test that takes longer than this is not run but computed from a few samples
+_TRIAL_SAMPLES = 64
 # what decides how long a step takes; schedules, seeds and learning rates do not
 _TIMED_FIELDS = {"dataset", "filter", "model", "global_batch", "micro_batch", "batchnorm_group", "selector", "dtype"}
 
@@ -67,6 +69,7 @@ class RunTiming:
     seconds_to_begin: float  # a process, its data and model, and what the first step takes longer than others
     seconds_per_step: float
     seconds_per_epoch_end: float  # a test and a checkpoint
+    cut: bool = False  # whether steps or tests take too long to be run here: times are lower bounds
 
     @property
     def seconds_per_run(self) -> float:
@@ -90,7 +93,10 @@ class SweepEstimate:
 
 
 def estimate_time(points: Sequence[SweepPoint], folder: Path, options: WorkerOptions) -> SweepEstimate:
-    """Train each kind of run for about three seconds; nothing of it is kept but the micro-batch 'auto'."""
+    """Train each kind of run for about three seconds; nothing of it is kept but the micro-batch 'auto'.
+
+    A step that takes longer than twenty seconds is not run: its time is a lower bound then.
+    """
     kinds: dict[str, list[SweepPoint]] = {}
     for point in points:
         budget = [point.run.optimizer.name, point.run.epochs, point.run.steps]
@@ -139,10 +145,13 @@ def _time_run(
         training = _build_training(run, engine, scratch / "run", data_dir)
         seconds_to_build = time.perf_counter() - started
         try:
-            first, *others = _time_steps(training)
-            per_step = statistics.median(others or [first])
-            per_epoch_end = statistics.median(_time_epoch_ends(training))
             global_batch = training.global_batch
+            step_at_least, test_at_least = _least_seconds(training)
+            times = _time_steps(training) if step_at_least < _LONGEST_SECONDS else [step_at_least]
+            first, *others = times
+            per_step = statistics.median(others or times)
+            ends = _time_epoch_ends(training) if test_at_least < _LONGEST_SECONDS else [test_at_least]
+            per_epoch_end = statistics.median(ends)
             epochs = training.counter.total_epochs(global_batch)
             epoch_samples = training.batches.epoch_samples(global_batch)
         finally:
@@ -157,6 +166,7 @@ def _time_run(
         seconds_per_process + seconds_to_build + max(0.0, first - per_step),
         per_step,
         per_epoch_end,
+        cut=max(step_at_least, test_at_least) >= _LONGEST_SECONDS,
     )
 
 
@@ -164,6 +174,14 @@ def _build_training(run: Run, engine: Engine, path: Path, data_dir: Path | None)
     folder = Folder(path)
     folder.create(run)
     return Training(run, folder, engine, TrainOptions(data_dir))
+
+
+def _least_seconds(training: Training) -> tuple[float, float]:
+    """Lower bounds for a step and for a test, from a pass over a few samples: a forward pass is a third of both."""
+    samples = min(_TRIAL_SAMPLES, training.split.micro_batch)
+    per_sample = min(training.gradient.forward.time_trial(samples, training.global_batch) for _ in range(2)) / samples
+    tests = 0 if training.dataset.task == "language" else len(training.dataset.test)
+    return per_sample * training.global_batch, per_sample * tests / 3
 
 
 def _time_steps(training: Training) -> list[float]:

@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import bigbatch
+from bigbatch import rng
 from bigbatch.advice import Advice
 from bigbatch.advice.noise import sample_noise_quickly
 from bigbatch.errors import Problem
@@ -232,3 +233,18 @@ def test_bad_input_gets_one_clear_sentence(changed, sentence):
     with pytest.raises(Problem, match=sentence) as caught:
         bigbatch.advise(about.pop("model"), about.pop("loss"), about.pop("data"), **about)
     assert "\n" not in str(caught.value)
+
+
+def test_a_step_draws_no_order_of_its_own(monkeypatch):
+    """The order is drawn once per epoch, as in a training: drawn in every step, it would count as its fixed cost."""
+    drawn = []
+    permutation = rng.permutation
+    monkeypatch.setattr(rng, "permutation", lambda *key: drawn.append(key) or permutation(*key))
+    learner = learner_of(*regression(0, samples=640))
+    drawn.clear()
+    for _ in range(100):  # ten epochs
+        learner.step(64)
+    assert len(drawn) == 10
+    for _ in range(10):
+        learner.step(1)
+    assert len(drawn) == 11

@@ -252,3 +252,15 @@ def test_a_plan_does_not_stumble_over_an_lr_that_diverges(tmp_path):
     sweep = Sweep.create(tiny_run(optimizer={"name": "outside:ExplodingSGD", "lr": 0.1}), tmp_path)
     (kind,) = plan.estimate_time(sweep.points, sweep.folder, WorkerOptions()).kinds
     assert (kind.steps, kind.seconds_per_step > 0) == (12, True)
+
+
+def test_a_plan_does_not_run_a_step_that_takes_too_long(tmp_path, monkeypatch):
+    """A step of minutes is computed from a few samples, and is a lower bound."""
+    monkeypatch.setattr(plan, "_LONGEST_SECONDS", 0.0)
+    monkeypatch.setattr(plan, "_time_steps", lambda training: pytest.fail("a step was run"))
+    monkeypatch.setattr(plan, "evaluate", lambda training: pytest.fail("a test was run"))
+    sweep = Sweep.create(tiny_run(), tmp_path)
+    (kind,) = plan.estimate_time(sweep.points, sweep.folder, WorkerOptions()).kinds
+    assert kind.cut
+    assert kind.seconds_per_step > 0
+    assert kind.seconds_per_run > kind.steps * kind.seconds_per_step
