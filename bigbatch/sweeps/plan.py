@@ -197,7 +197,7 @@ def _time_steps(training: Training) -> list[float]:
 
 def _time_epoch_ends(training: Training) -> list[float]:
     def end_epoch() -> None:
-        evaluate(training, training.model)
+        evaluate(training)
         training.save()
 
     times: list[float] = []

@@ -20,8 +20,9 @@ _TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and fe
 
 
 @torch.no_grad()
-def evaluate(assembled: AssembledRun, model: nn.Module) -> dict[str, float]:
+def evaluate(assembled: AssembledRun, model: nn.Module | None = None) -> dict[str, float]:
     """Return `test_loss` and `test_accuracy`, or for text `test_perplexity`, of the run's model or its average."""
+    model = model or assembled.model
     dataset, engine = assembled.dataset, assembled.engine
     micro_batch = 2 * assembled.split.micro_batch  # without a graph there is room for more
     was_training = model.training

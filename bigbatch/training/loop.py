@@ -281,7 +281,7 @@ class Training(AssembledRun):
         return points * offset // epoch_samples > points * (offset - batch.count) // epoch_samples
 
     def _evaluate(self) -> None:
-        measures = evaluate(self, self.model)
+        measures = evaluate(self)
         if self.average:
             averaged = evaluate(self, self.average.module)
             measures |= {f"{name}_ema": value for name, value in averaged.items()}
