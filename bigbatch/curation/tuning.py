@@ -20,7 +20,8 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets.held_out import Subset
 from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
-from bigbatch.filters.pipeline import cache, feature_files
+from bigbatch.filters.pipeline import cache
+from bigbatch.filters.pipeline.features import open_feature_file
 from bigbatch.filters.pipeline.source import FEATURE_FILES, open_feature_source
 from bigbatch.libraries import import_library, is_installed
 from bigbatch.output.progress import log_progress, show_progress, stage
@@ -167,7 +168,7 @@ def _restrict_features_to_split(config: parts.Config, dataset: Dataset) -> parts
     split = dataset.train
     assert isinstance(split, Subset)
     source = open_feature_source(str(path), None, dataset)
-    rows = feature_files.open_features(path, len(split.samples), "float32", source.hash)
+    rows = open_feature_file(source, len(split.samples), "float32")
     chosen = split.chosen.numpy()
     name = hash_json({"features": source.hash, "rows": hash_array(chosen)})[:32]
     target = cache.stage_folder("split") / f"{name}.npy"

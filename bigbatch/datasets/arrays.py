@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -85,14 +85,20 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
         raise Problem(f"{path} cannot be read ({error}): give a complete .npz, as np.savez writes it") from error
 
 
+def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether it is stored by columns, and dtype of an .npy file; its data come next."""
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, in_columns, dtype = read_header(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    return shape, in_columns, dtype
+
+
 def _read_or_map_array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, in_columns, dtype = read_header(member)
+        shape, in_columns, dtype = read_npy_header(member)
         header_bytes = member.tell()
-    if dtype.hasobject:
-        raise ValueError(f"{info.filename} holds Python objects")
     if info.compress_type != zipfile.ZIP_STORED or 0 in shape or not shape:
         with archive.open(info) as member:
             return np.lib.format.read_array(member, allow_pickle=False)

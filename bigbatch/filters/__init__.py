@@ -15,10 +15,9 @@ from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.network import network
-from bigbatch.filters.pipeline.decision import decide, decide_again
+from bigbatch.filters.pipeline.decision import cluster_labels, decide, decide_again, decide_eps, eps_star, mask_at
 from bigbatch.filters.pipeline.rebuild import rebuild
 from bigbatch.filters.pipeline.results import FilterResult, Kept, create_result, jaccard, keep, load, override, save
-from bigbatch.filters.pipeline.threshold import cluster_labels, decide_eps, eps_star, mask_at
 
 __all__ = [
     "FilterResult",

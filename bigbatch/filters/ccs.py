@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, PositiveInt, SerializeAsAny
 
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline.budget import DropOptions, groups_to_drop
 from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.scoring import DropOptions, groups_to_drop
 
 _DRAW = 202
 

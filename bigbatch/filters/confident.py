@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import drop_largest
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import ScoringOptions, predict_probabilities, split_folds, train_scoring_network
+from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_largest, predict_probabilities, train_scoring_network
 from bigbatch.libraries import import_library
 
 _FOLDS = 205
@@ -38,10 +38,12 @@ def keep(dataset: Dataset, config: Config) -> Kept:
 
 
 def _cross_validated_probabilities(dataset: Dataset, config: Config) -> Tensor:
-    """Each sample's probabilities by the network that did not learn from it."""
-    predicted = torch.zeros(len(dataset.train), len(dataset.classes))
-    for number, (rows, held_out) in enumerate(split_folds(len(dataset.train), config.networks, config.seed, _FOLDS)):
-        predicted[held_out] = predict_probabilities(
-            train_scoring_network(dataset, config, config.epochs, number, rows), dataset, held_out
-        )
+    """Return each sample's probabilities by the network that did not learn from it."""
+    samples = len(dataset.train)
+    predicted = torch.zeros(samples, len(dataset.classes))
+    for number, held_out in enumerate(rng.permutation(samples, config.seed, _FOLDS).chunk(config.networks)):
+        is_learned = torch.ones(samples, dtype=torch.bool)
+        is_learned[held_out] = False
+        model = train_scoring_network(dataset, config, config.epochs, number, is_learned.nonzero().squeeze(1))
+        predicted[held_out] = predict_probabilities(model, dataset, held_out)
     return predicted

@@ -10,9 +10,10 @@ from pydantic import Field, PositiveInt
 from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
+from bigbatch.filters.pipeline.embedding import MapOptions, compute_map
+from bigbatch.filters.pipeline.features import compute_features
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.stages import MapOptions, compute_features, compute_map
+from bigbatch.filters.pipeline.scoring import DropOptions, drop_largest
 
 _RANK, _OFFSET = 203, 204
 

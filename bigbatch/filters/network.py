@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline import ranks, threshold
-from bigbatch.filters.pipeline.decision import DecisionOptions, decide, refuse_small_classes
+from bigbatch.filters.pipeline import ranks
+from bigbatch.filters.pipeline.decision import DecisionOptions, cached_eps_star, decide, refuse_small_classes
+from bigbatch.filters.pipeline.embedding import compute_map
+from bigbatch.filters.pipeline.features import compute_features
 from bigbatch.filters.pipeline.results import Kept
 from bigbatch.filters.pipeline.source import FeatureSource, source_from_array, source_from_module
-from bigbatch.filters.pipeline.stages import compute_features, compute_map, selected_rows
 
 
 class Config(DecisionOptions):
@@ -27,14 +28,14 @@ def keep(dataset: Dataset, config: Config, source: FeatureSource | None = None) 
     features, about = compute_features(config, dataset, source)
 
     def filter_by_map() -> Kept:
-        rows = selected_rows(config, dataset)
+        rows = config.selected_rows(dataset)
         labels = dataset.train.labels
         refuse_small_classes(labels[rows], dataset.classes, config.min_samples)
         feature_map = compute_map(features, rows, config)
         # one row per training sample; NaN where an earlier filter dropped it
         points = np.full((len(labels), feature_map.points.shape[1]), np.nan, np.float32)
         points[rows] = feature_map.points
-        eps_star = threshold.cached_eps_star(points, labels.numpy(), config.min_samples)
+        eps_star = cached_eps_star(points, labels.numpy(), config.min_samples)
         kept = decide(points, eps_star, labels.numpy(), dataset.classes, config)
         info = {"network": about, **feature_map.info, **kept.info}
         return replace(kept, info=info, arrays=kept.arrays | features.predictions)

@@ -7,8 +7,8 @@ import torch
 
 from bigbatch import rng
 from bigbatch.datasets import Dataset
-from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
 from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.scoring import DropOptions, drop_largest
 
 
 class Config(DropOptions):

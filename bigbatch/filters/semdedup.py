@@ -11,9 +11,9 @@ from bigbatch import rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, ranks
-from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
+from bigbatch.filters.pipeline.features import FeatureOptions, compute_features
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.stages import FeatureOptions, compute_features
+from bigbatch.filters.pipeline.scoring import DropOptions, drop_largest
 from bigbatch.output.progress import stage
 
 _ROWS_AT_ONCE = 2048

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigbatch import filters
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.filters import FilterResult
-from bigbatch.filters.pipeline.threshold import cached_eps_star
+from bigbatch.filters.pipeline.decision import cached_eps_star
 from bigbatch.libraries import import_library
 from bigbatch.viewer.requests import RequestError, SampleNumbers
 

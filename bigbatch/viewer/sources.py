@@ -17,9 +17,9 @@ from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
 from bigbatch.filters import FilterResult, Kept
+from bigbatch.filters.pipeline.decision import PAPER_MIN_SAMPLES, cached_eps_star
 from bigbatch.filters.pipeline.rebuild import load_filtered_dataset
 from bigbatch.filters.pipeline.results import keep as apply_filter
-from bigbatch.filters.pipeline.threshold import PAPER_MIN_SAMPLES, cached_eps_star
 from bigbatch.viewer.settings import FilterSettings
 
 _MAX_SOURCES = 2

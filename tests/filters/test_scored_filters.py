@@ -10,9 +10,8 @@ from torch import nn
 
 from bigbatch import parts, rng
 from bigbatch.errors import Problem
-from bigbatch.filters import ccs, grid, semdedup
-from bigbatch.filters.pipeline import budget
-from bigbatch.filters.pipeline.scoring import predict_probabilities, split_folds, train_scoring_network
+from bigbatch.filters import ccs, confident, grid, semdedup
+from bigbatch.filters.pipeline.scoring import drop_largest, predict_probabilities, train_scoring_network
 
 LEARNING = {"model": "mlp", "networks": 2, "global_batch": 32, "lr": 0.1}
 
@@ -37,7 +36,7 @@ def test_random_drops_the_fraction_of_each_class_and_moves_with_the_seed():
 def test_equal_scores_are_dropped_in_a_random_order_not_in_that_of_the_file():
     dataset = filter_parts.digits()
     config = parts.configure("filters", {"name": "random", "drop": 0.5, "per_class": False})
-    dropped = ~budget.drop_largest(torch.zeros(1437), dataset, config)
+    dropped = ~drop_largest(torch.zeros(1437), dataset, config)
     assert 300 < dropped[:718].sum() < 420
 
 
@@ -118,12 +117,17 @@ def test_networks_do_not_depend_on_what_was_drawn_before():
     assert torch.equal(first, predict_probabilities(train_scoring_network(dataset, config, 1, 0), dataset))
 
 
-def test_each_sample_is_held_out_once():
-    seen = torch.zeros(103)
-    for rows, held_out in split_folds(103, 4, 0):
+def test_each_sample_is_held_out_once(monkeypatch):
+    def predict(learned, dataset, held_out):
+        assert sorted([*learned.tolist(), *held_out.tolist()]) == list(range(103))
         seen[held_out] += 1
-        assert len(rows) + len(held_out) == 103
-        assert not set(rows.tolist()) & set(held_out.tolist())
+        return torch.full((len(held_out), 10), 0.1)
+
+    seen = torch.zeros(103)
+    monkeypatch.setattr(confident, "train_scoring_network", lambda *arguments: arguments[-1])
+    monkeypatch.setattr(confident, "predict_probabilities", predict)
+    config = parts.configure("filters", {"name": "confident", "networks": 4})
+    assert (confident._cross_validated_probabilities(filter_parts.digits(103), config) == 0.1).all()
     assert (seen == 1).all()
 
 

@@ -85,3 +85,11 @@ def allocate_npy(path: Path, dtype: DTypeLike, shape: tuple[int, ...]) -> np.mem
             "free space there, or set XDG_CACHE_HOME to another disk"
         ) from error
     return array
+
+
+def npy_shape(path: Path) -> tuple[int, ...] | None:
+    """The shape of a complete .npy, else None. It is mapped read-only: writing would extend a truncated file."""
+    try:
+        return tuple(np.load(path, mmap_mode="r").shape)
+    except (OSError, ValueError, EOFError):
+        return None

@@ -24,11 +24,16 @@ Floats = NDArray[np.float64]
 
 def eps_star(points: NDArray[np.floating], min_samples: int) -> Floats:
     """Return the smallest eps at which each point is not noise; infinite if there are fewer points than min_samples."""
-    points = _as_float64(points)
     if len(points) < min_samples:
         return np.full(len(points), np.inf)
     neighbours, squared = _nearest_neighbours(points, min_samples)
-    return _sqrt_rounded_up(_squared_eps_star(neighbours, squared))
+    core = squared[:, -1]
+    best = core.copy()
+    for near, distance in zip(neighbours.T, squared.T, strict=True):
+        np.minimum(best, np.maximum(distance, core[near]), out=best)
+    # the smallest float whose square is not smaller: scikit-learn compares squares, and roots are rounded
+    root = np.sqrt(best)
+    return np.where(np.square(root) < best, np.nextafter(root, np.inf), root)
 
 
 def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -> NDArray[np.int64]:
@@ -39,7 +44,7 @@ def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -
     """
     from sklearn.cluster import DBSCAN
 
-    places = _as_float64(points)
+    places = np.ascontiguousarray(points, np.float64)
     if places.shape[1] > _TREE_DIMENSIONS:
         places = places - places.mean(axis=0)  # scikit-learn expands squares there, which loses digits far from zero
     algorithm = "kd_tree" if places.shape[1] <= _TREE_DIMENSIONS else "brute"
@@ -55,14 +60,8 @@ def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -
     return found
 
 
-def eps_for_drop_count(eps_star: Floats, count: int) -> float:
-    """Return the eps that makes `count` points noise, or fewer where points have the same eps*; never all."""
-    return float(np.sort(eps_star)[max(len(eps_star) - 1 - count, 0)])
-
-
 def k_distance_knee(points: NDArray[np.floating], min_samples: int) -> float:
     """Return the knee of the sorted distances to the m-th neighbour, its point farthest from the chord: a hint only."""
-    points = _as_float64(points)
     _, squared = _nearest_neighbours(points, min_samples)
     distances = np.sort(np.sqrt(squared[:, -1]))
     rise = distances[-1] - distances[0]
@@ -72,48 +71,25 @@ def k_distance_knee(points: NDArray[np.floating], min_samples: int) -> float:
     return float(distances[np.argmax(below_chord)])
 
 
-def _as_float64(points: NDArray[np.floating]) -> Floats:
-    return np.ascontiguousarray(points, np.float64)
-
-
-def _nearest_neighbours(points: Floats, count: int) -> tuple[NDArray[np.int64], Floats]:
+def _nearest_neighbours(points: NDArray[np.floating], count: int) -> tuple[NDArray[np.int64], Floats]:
     """Return each point's nearest neighbours, itself included unless duplicates come first, and squared distances."""
+    points = np.ascontiguousarray(points, np.float64)
     if points.shape[1] <= _TREE_DIMENSIONS:
         # an unbalanced tree is built twice as fast, and handles many duplicates
         tree = import_library("scipy.spatial", "clustering").cKDTree(points, balanced_tree=False, compact_nodes=False)
         neighbours = tree.query(points, k=np.arange(1, count + 1))[1]
     else:
-        neighbours = _nearest_by_brute_force(points, count)
+        # by exact differences: |x|² + |y|² - 2xy is faster, but loses the digits that distinguish duplicates and
+        # points far from the origin
+        everything = torch.from_numpy(points)
+        found = []
+        for block in everything.split(max(1, _BLOCK_BYTES // (8 * len(points)))):
+            distances = torch.cdist(block, everything, compute_mode="donot_use_mm_for_euclid_dist")
+            found.append(distances.topk(count, largest=False).indices)
+        neighbours = torch.cat(found).numpy()
     squared = np.zeros(neighbours.shape)
     for column in range(points.shape[1]):  # coordinate by coordinate: no [points, count, dimensions] array
         values = points[:, column]
         squared += np.square(values[neighbours] - values[:, None])
     order = np.argsort(squared, axis=1, kind="stable")  # the tree's own rounding may have swapped near ties
     return np.take_along_axis(neighbours, order, 1), np.take_along_axis(squared, order, 1)
-
-
-def _nearest_by_brute_force(points: Floats, count: int) -> NDArray[np.int64]:
-    """Search by exact differences: |x|² + |y|² - 2xy is faster, but loses the digits that distinguish duplicates and
-    points far from the origin."""
-    everything = torch.from_numpy(points)
-    rows = max(1, _BLOCK_BYTES // (8 * len(points)))
-    found = []
-    for block in everything.split(rows):
-        distances = torch.cdist(block, everything, compute_mode="donot_use_mm_for_euclid_dist")
-        found.append(distances.topk(count, largest=False).indices)
-    return torch.cat(found).numpy()
-
-
-def _squared_eps_star(neighbours: NDArray[np.int64], squared: Floats) -> Floats:
-    """Return squared eps*: core(p), or less through a neighbour."""
-    core = squared[:, -1]
-    best = core.copy()
-    for near, distance in zip(neighbours.T, squared.T, strict=True):
-        np.minimum(best, np.maximum(distance, core[near]), out=best)
-    return best
-
-
-def _sqrt_rounded_up(squared: Floats) -> Floats:
-    """Return the smallest float whose square is not smaller: scikit-learn compares squares, and roots are rounded."""
-    root = np.sqrt(squared)
-    return np.where(np.square(root) < squared, np.nextafter(root, np.inf), root)

@@ -1,8 +1,9 @@
-"""The first stage: the penultimate layer's output for every training sample, in a memory-mapped file.
+"""The first stage: features of every training sample, in a memory-mapped file.
 
-features.npy has row i for sample i, answers.npy the network's prediction for it (if its outputs are the dataset's
-classes; from the same forward pass), done.npy one byte per chunk of rows. A chunk is a fixed batch of samples: its rows
-are the same on any rank, before or after an interruption. A chunk is marked when all its rows are on disk.
+A network's features are its penultimate layer's output. features.npy has row i for sample i, answers.npy the network's
+prediction for it (if its outputs are the dataset's classes; from the same forward pass), done.npy one byte per chunk of
+rows. A chunk is a fixed batch of samples: its rows are the same on any rank, before or after an interruption. A chunk
+is marked when all its rows are on disk. Features from an .npz, .npy or Parquet file are copied into a memory map once.
 """
 
 from __future__ import annotations
@@ -11,33 +12,55 @@ import json
 import math
 import shutil
 import time
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 from torch import Tensor, nn
 
-from bigbatch import models
+from bigbatch import models, parts
 from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset, sha256
+from bigbatch.datasets.arrays import read_npy_header
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.errors import Problem
-from bigbatch.filters.pipeline import cache, feature_files, ranks
-from bigbatch.filters.pipeline.feature_files import Precision
-from bigbatch.filters.pipeline.source import FeatureSource, NetworkOutputs, check_network
+from bigbatch.filters.pipeline import cache, ranks
+from bigbatch.filters.pipeline.results import load
+from bigbatch.filters.pipeline.source import FeatureSource, open_feature_source
+from bigbatch.libraries import import_library
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
 CHUNK = 256  # samples that the network sees at a time
 _SECONDS_BETWEEN_MARKS = 2.0
 _SAMPLES_IN_KEY = 8  # samples whose inputs stand for how all are normalised and cropped
+_ROWS_PER_READ = 8192
 
 _PREDICTION = np.dtype([("prediction", np.int64), ("confidence", np.float32), ("loss", np.float32)])
+
+Precision = Literal["float32", "float16"]
+
+
+class FeatureOptions(parts.Config):
+    """Whose features, of which samples."""
+
+    network: str  # the folder of a run, weights, mypkg.mod:Class, or a file of features
+    model: str | dict[str, Any] | None = None  # which model the weights are for
+    any_classes: bool = False  # take the features of a network that was trained for other classes
+    precision: Precision = "float32"
+    after: str | None = None  # an earlier kept.npz: only the samples it kept are used
+
+    def selected_rows(self, dataset: Dataset) -> NDArray[np.int64]:
+        """Return the indices of the samples to filter."""
+        if self.after is None:
+            return np.arange(len(dataset.train))
+        return load(self.after, dataset).mask.nonzero().squeeze(1).numpy()
 
 
 @dataclass(frozen=True)
@@ -49,44 +72,76 @@ class Features:
     predictions: dict[str, NDArray[np.generic]] = field(default_factory=dict)  # prediction, confidence, loss
 
 
+def compute_features(
+    options: FeatureOptions, dataset: Dataset, source: FeatureSource | None = None
+) -> tuple[Features, dict[str, Any]]:
+    """Return features of all samples, and what the manifest says of their source. All ranks take part."""
+    if dataset.task != "classify":
+        raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
+    source = source or open_feature_source(options.network, options.model, dataset)
+    features = extract_features(source, dataset, options.precision, any_classes=options.any_classes)
+    about = {"hash": source.hash, "width": features.values.shape[1], "threads": torch.get_num_threads()}
+    return features, source.about | about
+
+
 def extract_features(
     source: FeatureSource, dataset: Dataset, precision: Precision = "float32", *, any_classes: bool = False
 ) -> Features:
     """Compute the network's features of every sample, or open given ones. All ranks take part."""
-    if source.array is not None:
-        feature_files.check_features(source.array, len(dataset.train))
-        return Features(source.array, source.hash)
+    samples, array = len(dataset.train), source.array
+    if array is not None:
+        if array.ndim != 2 or len(array) != samples:
+            raise Problem(f"features have shape {array.shape} but there are {samples} samples: give one row per sample")
+        if not np.isfinite(array).all():
+            sample = int(np.argmin(np.isfinite(array).all(axis=1)))
+            raise Problem(f"features are NaN or infinite for sample {sample}: fix or leave out that row")
+        return Features(array, source.hash)
     if source.file is not None:
         key = hash_json({"features": source.hash, "precision": precision})
-        return Features(feature_files.open_features(source.file, len(dataset.train), precision, source.hash), key)
-    assert source.module is not None
-    return _compute_features(source, dataset, precision, any_classes)
-
-
-def _compute_features(source: FeatureSource, dataset: Dataset, precision: Precision, any_classes: bool) -> Features:
-    module, device = source.module, ranks.device()
+        return Features(open_feature_file(source, samples, precision), key)
+    module = source.module
     assert module is not None
     was_training = module.training
-    module.to(device).eval()
+    module.to(ranks.device()).eval()
     try:
-        probe = torch.linspace(0, len(dataset.train) - 1, min(_SAMPLES_IN_KEY, len(dataset.train))).long()
-        inputs = dataset.train.fetch(probe)[0]
-        name = source.about["network"]
-        outputs = check_network(module, _move_inputs(inputs, module, device), len(dataset.classes), name, any_classes)
-        key_fields = {
-            "dataset": dataset.hash,
-            "inputs": sha256(inputs),
-            "network": source.hash,
-            "precision": precision,
-            "chunk": CHUNK,
-            "answers": outputs.are_classes,
-        }
-        key = hash_json(key_fields)
-        folder = cache.stage_folder("features") / key[:32]
-        ranks.compute_on_rank_zero(lambda: _create_files(folder, len(dataset.train), outputs, precision, key_fields))
-        bad_sample = _fill_missing_chunks(folder, source, dataset, outputs)
+        return _compute_with_network(module, source, dataset, precision, any_classes)
     finally:
         module.train(was_training)
+
+
+def _compute_with_network(
+    module: nn.Module, source: FeatureSource, dataset: Dataset, precision: Precision, any_classes: bool
+) -> Features:
+    samples, name = len(dataset.train), source.about["network"]
+    inputs = dataset.train.fetch(torch.linspace(0, samples - 1, min(_SAMPLES_IN_KEY, samples)).long())[0]
+    width, are_classes = _check_network(module, inputs, len(dataset.classes), name, any_classes)
+    key_fields = {
+        "dataset": dataset.hash,
+        "inputs": sha256(inputs),
+        "network": source.hash,
+        "precision": precision,
+        "chunk": CHUNK,
+        "answers": are_classes,
+    }
+    key = hash_json(key_fields)
+    folder = cache.stage_folder("features") / key[:32]
+    files: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
+        "features.npy": (precision, (samples, width)),
+        "done.npy": ("uint8", (-(-samples // CHUNK),)),
+    }
+    if are_classes:
+        files["answers.npy"] = (_PREDICTION, (samples,))
+
+    def create_missing_files() -> None:
+        if all(cache.npy_shape(folder / file) == shape for file, (_, shape) in files.items()):
+            return
+        with atomic.replace_folder(folder, per_process=True) as temporary:  # several runs may need the same features
+            for file, (dtype, shape) in files.items():
+                cache.allocate_npy(temporary / file, dtype, shape)
+            (temporary / "about.json").write_text(json.dumps(key_fields, indent=2))
+
+    ranks.compute_on_rank_zero(create_missing_files)
+    bad_sample = _fill_missing_chunks(folder, module, dataset, are_classes)
     if bad_sample:
         if ranks.rank() == 0:
             shutil.rmtree(folder, ignore_errors=True)
@@ -94,110 +149,82 @@ def _compute_features(source: FeatureSource, dataset: Dataset, precision: Precis
             f"network {name} gives NaN or infinite features for sample {bad_sample - 1}: "
             "it has diverged or its weights are damaged; give another"
         )
-    stored = np.load(folder / "answers.npy") if outputs.are_classes else None
-    answers = {} if stored is None else {column: stored[column].copy() for column in stored.dtype.names}
-    return Features(np.load(folder / "features.npy", mmap_mode="r"), key, answers)
-
-
-def _create_files(
-    folder: Path, samples: int, outputs: NetworkOutputs, precision: Precision, key_fields: dict[str, Any]
-) -> None:
-    """Create empty files, unless complete ones exist."""
-    files: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {
-        "features.npy": (precision, (samples, outputs.width)),
-        "done.npy": ("uint8", (-(-samples // CHUNK),)),
-    }
-    if outputs.are_classes:
-        files["answers.npy"] = (_PREDICTION, (samples,))
-    if all(_has_shape(folder / name, shape) for name, (_, shape) in files.items()):
-        return
-    with atomic.replace_folder(
-        folder, per_process=True
-    ) as temporary:  # several runs may need the same features at once
-        for name, (dtype, shape) in files.items():
-            cache.allocate_npy(temporary / name, dtype, shape)
-        (temporary / "about.json").write_text(json.dumps(key_fields, indent=2))
-
-
-def _has_shape(path: Path, shape: tuple[int, ...]) -> bool:
-    """Whether a file has this shape. It is opened read-only: writing would extend a truncated file with zeros."""
-    try:
-        return bool(np.load(path, mmap_mode="r").shape == shape)
-    except (OSError, ValueError):
-        return False
-
-
-def _fill_missing_chunks(folder: Path, source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs) -> int:
-    """Compute this rank's part of the missing chunks. Return 0, or 1 + a sample whose features are not finite."""
-    rows, done = (np.load(folder / name, mmap_mode="r+") for name in ("features.npy", "done.npy"))
-    answers = np.load(folder / "answers.npy", mmap_mode="r+") if outputs.are_classes else None
-    missing = np.flatnonzero(done == 0)
-    ranks.max_over_ranks(0)  # all have read which are missing before one is marked
-    mine = np.array_split(missing, ranks.world_size())[ranks.rank()]
-    pending: list[int] = []
-    marked_at = -math.inf  # the first chunk at once
-    bad_sample = filled = 0
-    samples = len(dataset.train)
-    with stage("features", sum(len(_chunk_samples(chunk, samples)) for chunk in mine)) as advance:
-        for chunk, values, predicted in _iterate_chunks(mine, source, dataset, outputs):
-            members = _chunk_samples(chunk, samples)
-            block = slice(members.start, members.stop)
-            rows[block] = values
-            if answers is not None:
-                answers[block] = predicted
-            finite = np.isfinite(rows[block]).all(axis=1)  # as stored: float16 may overflow
-            if not finite.all():
-                bad_sample = members.start + int(np.argmin(finite)) + 1
-                break
-            pending.append(chunk)
-            if time.monotonic() - marked_at > _SECONDS_BETWEEN_MARKS:
-                _mark_done(rows, answers, done, pending)
-                marked_at = time.monotonic()
-            filled += len(members)
-            advance(filled)
-    _mark_done(rows, answers, done, pending)
-    return ranks.max_over_ranks(bad_sample)
-
-
-def _chunk_samples(chunk: int, samples: int) -> range:
-    """The samples of a chunk; the last has fewer."""
-    begin = int(chunk) * CHUNK
-    return range(begin, min(begin + CHUNK, samples))
-
-
-def _mark_done(
-    rows: np.memmap[Any, Any],
-    answers: np.memmap[Any, Any] | None,
-    done: np.memmap[Any, Any],
-    pending: list[int],
-) -> None:
-    rows.flush()  # the rows must be on disk before their mark
-    if answers is not None:
-        answers.flush()
-    done[pending] = 1
-    done.flush()
-    pending.clear()
+    answers = np.load(folder / "answers.npy") if are_classes else None
+    predictions = {} if answers is None else {column: answers[column].copy() for column in answers.dtype.names}
+    return Features(np.load(folder / "features.npy", mmap_mode="r"), key, predictions)
 
 
 @torch.no_grad()
-def _iterate_chunks(
-    chunks: NDArray[np.int64], source: FeatureSource, dataset: Dataset, outputs: NetworkOutputs
-) -> Iterator[tuple[int, NDArray[np.generic], NDArray[np.generic] | None]]:
-    """Yield each chunk's number, its features, and the predictions if the network's outputs are classes."""
-    module, device = source.module, ranks.device()
-    assert module is not None
-    samples = len(dataset.train)
-    requests = [FetchRequest.of(torch.tensor(_chunk_samples(chunk, samples))) for chunk in chunks]
-    with Prefetcher(dataset.train, dataset.workers) as prefetcher:
+def _check_network(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> tuple[int, bool]:
+    """Return the width of the features and whether the outputs are the dataset's classes.
+
+    Raise a Problem if the samples or the classes do not fit.
+    """
+    try:
+        features, output = models.features_and_output(module, _move_inputs(inputs, module))
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = (str(error) or type(error).__name__).partition("\n")[0]
+        raise Problem(
+            f"network {name} cannot take samples of shape {tuple(inputs.shape[1:])} ({reason}): "
+            "give one that was trained on this dataset"
+        ) from error
+    outputs = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
+    if outputs not in (None, classes) and not any_classes:
+        raise Problem(
+            f"network {name} knows {outputs} classes but the dataset has {classes}: give one that was trained "
+            "on it, or set any_classes=true to use the features of this one"
+        )
+    return features.shape[1], outputs == classes
+
+
+@torch.no_grad()
+def _fill_missing_chunks(folder: Path, module: nn.Module, dataset: Dataset, are_classes: bool) -> int:
+    """Compute this rank's part of the missing chunks. Return 0, or 1 + a sample whose features are not finite."""
+    rows, done = (np.load(folder / name, mmap_mode="r+") for name in ("features.npy", "done.npy"))
+    answers = np.load(folder / "answers.npy", mmap_mode="r+") if are_classes else None
+    missing = np.flatnonzero(done == 0)
+    ranks.max_over_ranks(0)  # all have read which are missing before one is marked
+    mine = np.array_split(missing, ranks.world_size())[ranks.rank()].tolist()
+    members = [torch.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, len(rows))) for chunk in mine]
+    pending: list[int] = []
+    marked_at = -math.inf  # the first chunk at once
+    bad_sample = filled = 0
+
+    def mark_done() -> None:
+        rows.flush()  # the rows must be on disk before their mark
+        if answers is not None:
+            answers.flush()
+        done[pending] = 1
+        done.flush()
+        pending.clear()
+
+    with (
+        stage("features", sum(map(len, members))) as advance,
+        Prefetcher(dataset.train, dataset.workers) as prefetcher,
+    ):
+        requests = [FetchRequest.of(indices) for indices in members]
         prefetcher.prefetch(requests)
-        for chunk, request in zip(chunks, requests, strict=True):
-            inputs = _move_inputs(prefetcher.get(request)[0], module, device)
-            if outputs.are_classes:
-                features, logits = models.features_and_output(module, inputs)
-                labels = dataset.train.labels[list(request.indices)]
-                yield int(chunk), features.float().cpu().numpy(), _summarise_predictions(logits.float().cpu(), labels)
+        for chunk, indices, request in zip(mine, members, requests, strict=True):
+            inputs = _move_inputs(prefetcher.get(request)[0], module)
+            block = slice(int(indices[0]), int(indices[-1]) + 1)
+            if answers is None:
+                features = models.features(module, inputs)
             else:
-                yield int(chunk), models.features(module, inputs).float().cpu().numpy(), None
+                features, logits = models.features_and_output(module, inputs)
+                answers[block] = _summarise_predictions(logits.float().cpu(), dataset.train.labels[indices])
+            rows[block] = features.float().cpu().numpy()
+            finite = np.isfinite(rows[block]).all(axis=1)  # as stored: float16 may overflow
+            if not finite.all():
+                bad_sample = block.start + int(np.argmin(finite)) + 1
+                break
+            pending.append(chunk)
+            if time.monotonic() - marked_at > _SECONDS_BETWEEN_MARKS:
+                mark_done()
+                marked_at = time.monotonic()
+            filled += len(indices)
+            advance(filled)
+    mark_done()
+    return ranks.max_over_ranks(bad_sample)
 
 
 def _summarise_predictions(logits: Tensor, labels: Tensor) -> NDArray[np.generic]:
@@ -211,7 +238,91 @@ def _summarise_predictions(logits: Tensor, labels: Tensor) -> NDArray[np.generic
     return predicted
 
 
-def _move_inputs(inputs: Tensor, module: nn.Module, device: torch.device) -> Tensor:
+def _move_inputs(inputs: Tensor, module: nn.Module) -> Tensor:
     """Move inputs to the network's device and precision; without parameters the precision stays."""
     precisions = (parameter.dtype for parameter in module.parameters() if parameter.is_floating_point())
-    return inputs.to(device, next(precisions, inputs.dtype))
+    return inputs.to(ranks.device(), next(precisions, inputs.dtype))
+
+
+def open_feature_file(source: FeatureSource, samples: int, precision: Precision) -> NDArray[np.number]:
+    """Open the features of a file as a read-only memory map: a copy in the cache, made a chunk at a time."""
+    path = source.file
+    assert path is not None
+    final = cache.stage_folder("features") / f"{source.hash[:32]}-{precision}.npy"
+
+    def convert() -> None:
+        if (cache.npy_shape(final) or (None,))[0] == samples:
+            return
+        with atomic.replace_file(final) as temporary:
+            try:
+                _copy_rows(path, temporary, samples, precision)
+            except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+                reason = str(error).partition("\n")[0]
+                raise Problem(
+                    f"features {path} cannot be read ({reason}): save them as [samples, width] numbers"
+                ) from error
+
+    ranks.compute_on_rank_zero(convert)
+    mapped: NDArray[np.number] = np.load(final, mmap_mode="r")
+    return mapped
+
+
+def _copy_rows(path: Path, target: Path, samples: int, precision: Precision) -> None:
+    rows: np.memmap[Any, Any] | None = None
+    filled = 0
+    with stage("features", samples) as advance:
+        for chunk in _read_chunks(path):
+            if chunk.ndim != 2 or chunk.dtype.kind not in "fiu":
+                raise ValueError(f"found {chunk.dtype} of shape {chunk.shape}")
+            if rows is None:
+                rows = cache.allocate_npy(target, precision, (samples, chunk.shape[1]))
+            if filled + len(chunk) > samples:
+                filled = samples + 1
+                break
+            rows[filled : filled + len(chunk)] = chunk
+            finite = np.isfinite(rows[filled : filled + len(chunk)]).all(axis=1)
+            if not finite.all():
+                sample = filled + int(np.argmin(finite))
+                raise Problem(f"features {path} are NaN or infinite for sample {sample}: fix or leave out that row")
+            filled += len(chunk)
+            advance(filled)
+    if filled != samples or rows is None:
+        found = f"more than {samples}" if filled > samples else str(filled)
+        raise Problem(
+            f"features {path} have {found} rows but the dataset has {samples} samples: give one row per sample"
+        )
+    rows.flush()
+
+
+def _read_chunks(path: Path) -> Iterator[NDArray[np.number]]:
+    """Yield blocks of rows: of an .npy; of the array `features` of an .npz, or its only one; of the column `features`
+    of lists of a Parquet file, or of all its columns of numbers."""
+    if path.suffix == ".npy":
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+        if stored.ndim != 2:
+            raise ValueError(f"found shape {stored.shape}")
+        for begin in range(0, len(stored), _ROWS_PER_READ):
+            yield np.asarray(stored[begin : begin + _ROWS_PER_READ])
+    elif path.suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            name = "features" if "features" in names else names[0] if len(names) == 1 else None
+            if name is None:
+                raise ValueError(f"it holds {', '.join(names)} but no 'features'")
+            with archive.open(f"{name}.npy") as member:
+                shape, in_columns, dtype = read_npy_header(member)
+                if len(shape) != 2 or in_columns:
+                    raise ValueError(f"found {dtype} of shape {shape}{' stored by columns' if in_columns else ''}")
+                for begin in range(0, shape[0], _ROWS_PER_READ):
+                    count = min(_ROWS_PER_READ, shape[0] - begin)
+                    content = member.read(count * shape[1] * dtype.itemsize)
+                    yield np.frombuffer(content, dtype).reshape(count, shape[1])
+    else:
+        parquet = import_library("pyarrow.parquet", f"reading {path.name}")
+        with parquet.ParquetFile(path) as file:
+            has_lists = "features" in file.schema_arrow.names
+            for batch in file.iter_batches(_ROWS_PER_READ, columns=["features"] if has_lists else None):
+                if has_lists:
+                    yield batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(batch.num_rows, -1)
+                else:
+                    yield np.stack([column.to_numpy(zero_copy_only=False) for column in batch.columns], axis=1)

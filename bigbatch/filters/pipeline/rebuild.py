@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,8 @@ from bigbatch import datasets, parts
 from bigbatch.artifacts import provenance
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.errors import Problem
-from bigbatch.filters.pipeline import cache
-from bigbatch.filters.pipeline.results import (
-    Kept,
-    Manifest,
-    check_manifest,
-    hash_masks_used,
-    keep,
-    load,
-    replay_overrides,
-)
+from bigbatch.filters.pipeline import cache, results
+from bigbatch.filters.pipeline.results import Kept, Manifest, keep, replay_overrides
 from bigbatch.libraries import package_version
 
 _PATHS = ("network", "after", "like", "path", "folder", "data_dir")  # options that may name a file or a folder
@@ -35,15 +26,16 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
 
     It works from any folder, with the original number of threads, since sums depend on it.
     """
-    manifest = _read_manifest(Path(path))
-    dataset = load_filtered_dataset(Path(path), manifest, data_dir)
+    path = Path(path)
+    manifest = _read_manifest(path)
+    dataset = load_filtered_dataset(path, manifest, data_dir)
     if dataset.hash != manifest.dataset.hash:
         raise Problem(
             f"{path} was made for another dataset (hash {manifest.dataset.hash[:10]}, "
             f"this one has {dataset.hash[:10]}): point --data-dir to the one it was made for"
         )
-    options = _resolve_paths(manifest.filter, _base_folders(Path(path), manifest))
-    masks_now = hash_masks_used(options)
+    options = _resolve_paths(manifest.filter, path, manifest)
+    masks_now = results.hash_masks_used(options)
     for name, digest in manifest.masks_used.items():
         if masks_now[name] != digest:
             raise Problem(
@@ -72,30 +64,26 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
 
 def load_filtered_dataset(path: Path, manifest: Manifest, data_dir: Path | None) -> Dataset:
     """Load the dataset that the manifest names, from any folder; the caller compares the hash."""
-    options = _resolve_paths(manifest.dataset.config, _base_folders(path, manifest))
+    options = _resolve_paths(manifest.dataset.config, path, manifest)
     return datasets.load(parts.configure("datasets", options), data_dir)
 
 
 def _read_manifest(path: Path) -> Manifest:
     if path.suffix != ".json":
-        return load(path).require_manifest()
+        return results.load(path).require_manifest()
     try:
-        return check_manifest(path, Manifest.from_fields(json.loads(path.read_text(encoding="utf-8"))))
+        return results.check_manifest(path, Manifest.from_fields(json.loads(path.read_text(encoding="utf-8"))))
     except (OSError, ValueError) as error:
         raise Problem(f"manifest {path} cannot be read ({error}): give the kept.npz instead") from error
 
 
-def _base_folders(path: Path, manifest: Manifest) -> list[Path]:
-    """Return the folders that relative paths may start from: the original one, moved with the file or not, or here."""
-    return [path.parent / manifest.working_folder_from_here, Path(manifest.working_folder), Path()]
-
-
-def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str, Any]:
-    """Return options whose relative paths lead to existing files."""
+def _resolve_paths(options: dict[str, Any], path: Path, manifest: Manifest) -> dict[str, Any]:
+    """Return options whose relative paths lead to existing files: from the original folder, moved or not, or here."""
+    folders = (path.parent / manifest.working_folder_from_here, Path(manifest.working_folder), Path())
     found = dict(options)
     for name, value in options.items():
         if isinstance(value, dict):
-            found[name] = _resolve_paths(value, folders)
+            found[name] = _resolve_paths(value, path, manifest)
         elif name in _PATHS and isinstance(value, str):
             found[name] = next((str(folder / value) for folder in folders if (folder / value).exists()), value)
     return found
@@ -103,12 +91,9 @@ def _resolve_paths(options: dict[str, Any], folders: Sequence[Path]) -> dict[str
 
 def _describe_differences(manifest: Manifest) -> str:
     """Name the packages and hardware that differ from those of the manifest."""
-    now = provenance.collect()["packages"]
-    differences = [
-        f"{name} {now.get(name) or package_version(name)} for {old}"
-        for name, old in manifest.packages.items()
-        if (now.get(name) or package_version(name)) != old
-    ]
+    packages = provenance.collect()["packages"]
+    now = {name: packages.get(name) or package_version(name) for name in manifest.packages}
+    differences = [f"{name} {now[name]} for {old}" for name, old in manifest.packages.items() if now[name] != old]
     if manifest.hardware["cpu"] != provenance.hardware()["cpu"]:
         differences.append("another processor")
     return ", ".join(differences) or "packages and processor are the same, so code or data differ"

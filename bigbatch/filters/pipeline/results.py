@@ -136,15 +136,15 @@ def create_result(
     kept: Kept, dataset: Dataset, dataset_config: parts.Config, config: parts.Config, lineage: Iterable[Any] = ()
 ) -> FilterResult:
     """Build a result with its manifest; nothing is written yet."""
-    about = provenance.collect()
+    about, options = provenance.collect(), config.model_dump(mode="json")
     mask, labels = kept.mask, dataset.train.labels
     manifest = Manifest(
-        made=_now(),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
         dataset=FilteredDataset(
             dataset_config.model_dump(mode="json"), dataset.hash, len(dataset.train), list(dataset.classes)
         ),
-        filter=config.model_dump(mode="json"),
-        masks_used=hash_masks_used(config.model_dump(mode="json")),
+        filter=options,
+        masks_used=hash_masks_used(options),
         info=kept.info,
         working_folder=str(Path.cwd()),
         threads=torch.get_num_threads(),
@@ -163,7 +163,7 @@ def create_result(
 
 
 def hash_masks_used(options: dict[str, Any]) -> dict[str, str]:
-    """The hash of the mask of each other result that a filter's options name."""
+    """Return the hash of the mask of each other result that a filter's options name."""
     found: dict[str, str] = {}
     for name, value in options.items():
         if isinstance(value, dict):
@@ -175,9 +175,8 @@ def hash_masks_used(options: dict[str, Any]) -> dict[str, str]:
 
 def apply_overrides(saved: FilterResult, filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -> FilterResult:
     """Return the result with another mask of the filter and other overrides; counts and hashes are updated."""
-    entries = list(overrides)
+    entries, manifest = list(overrides), saved.require_manifest()
     mask = replay_overrides(filter_mask, entries)
-    manifest = saved.require_manifest()
     manifest = replace(
         manifest,
         counts=count_samples(mask, saved.labels, manifest.dataset.classes),
@@ -252,7 +251,8 @@ def override(saved: FilterResult, samples: Iterable[int], *, keep: bool | None, 
     chosen = sorted({int(sample) for sample in samples})
     if chosen and not (chosen[0] >= 0 and chosen[-1] < len(saved.mask)):
         raise Problem(f"samples are numbered 0 to {len(saved.mask) - 1}, got {chosen[0]} to {chosen[-1]}: check them")
-    entry = {"at": _now(), "samples": chosen, "keep": keep, "reason": reason}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = {"at": now, "samples": chosen, "keep": keep, "reason": reason}
     result = apply_overrides(saved, saved.filter_mask, [*manifest.overrides, entry])
     classes = manifest.dataset.classes
     refuse_empty_classes(result.mask, result.labels, classes, "this override", "leave some of its samples in")
@@ -270,9 +270,8 @@ def replay_overrides(filter_mask: Tensor, overrides: Iterable[dict[str, Any]]) -
 
 def refuse_empty_classes(mask: Tensor, labels: Tensor, classes: Sequence[str], dropper: str, advice: str) -> None:
     """Refuse a mask that drops all samples of a class: a network could not learn it."""
-    had = torch.bincount(labels, minlength=len(classes))
-    left = torch.bincount(labels[mask], minlength=len(classes))
-    gone = [classes[index] for index in ((had > 0) & (left == 0)).nonzero().flatten().tolist()]
+    by_class = count_samples(mask, labels, classes).by_class
+    gone = [name for name, counts in by_class.items() if counts.dropped and not counts.kept]
     if gone:
         raise Problem(f"{dropper} would drop every sample of class {', '.join(gone)}: {advice}")
 
@@ -281,7 +280,3 @@ def jaccard(a: Tensor, b: Tensor) -> float:
     """|A ∩ B| / |A ∪ B|; two empty sets are the same set."""
     union = int((a | b).sum())
     return int((a & b).sum()) / union if union else 1.0
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

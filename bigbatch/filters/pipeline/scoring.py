@@ -1,9 +1,9 @@
-"""Small networks that are trained on a dataset to score its samples."""
+"""Filters that drop the largest scores: how many samples they drop, and small networks that score samples."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated
 
@@ -17,14 +17,45 @@ from bigbatch import models, parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.budget import DropOptions, drop_largest
-from bigbatch.filters.pipeline.results import Kept
+from bigbatch.filters.pipeline.results import Kept, load
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
+TIES = 201  # the random stream that orders equal scores
 _EVALUATION_BATCH = 512
 
 OnBatch = Callable[[Tensor, Tensor], None]  # called with the indices and the logits of a batch before its step
+
+
+class DropOptions(parts.Config):
+    """Options of every filter that drops by rank."""
+
+    drop: float = Field(0.1, ge=0, lt=1)  # the fraction dropped
+    like: str | None = None  # a kept.npz whose size is taken instead
+    per_class: bool = True  # the fraction, or the other filter's count, of each class; else over all
+    seed: int = Field(0, ge=0)
+
+
+def drop_largest(score: NDArray[np.floating] | Tensor, dataset: Dataset, config: DropOptions) -> Tensor:
+    """Return the mask that drops the largest scores. Equal scores are dropped in a random order given by the seed."""
+    score = torch.as_tensor(score)
+    mask = torch.ones(len(score), dtype=torch.bool)
+    for members, count in groups_to_drop(dataset, config):
+        shuffled = members[rng.permutation(len(members), config.seed, TIES)]
+        mask[shuffled[score[shuffled].argsort(descending=True, stable=True)[:count]]] = False
+    return mask
+
+
+def groups_to_drop(dataset: Dataset, config: DropOptions) -> list[tuple[Tensor, int]]:
+    """Return the samples of each class, or all samples as one group, and how many of each to drop."""
+    labels = dataset.train.labels
+    everything = torch.arange(len(labels))
+    by_class = (everything[labels == index] for index in range(len(dataset.classes)))
+    groups = list(by_class) if config.per_class else [everything]
+    if config.like is None:
+        return [(group, round(config.drop * len(group))) for group in groups]
+    other = load(config.like, dataset).mask
+    return [(group, int((~other[group]).sum())) for group in groups]
 
 
 class ScoringOptions(DropOptions):
@@ -98,18 +129,8 @@ def drop_by_difficulty(
 ) -> Kept:
     """Drop the easiest samples, or the hardest, by the mean of `score(network number)`, computed on rank 0."""
 
-    def mean() -> NDArray[np.float64]:
-        return torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
-
-    difficulty = ranks.compute_on_rank_zero(mean)
+    difficulty = ranks.compute_on_rank_zero(
+        lambda: torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
+    )
     scores = torch.from_numpy(difficulty if drop_hard else -difficulty)
     return Kept(scores, drop_largest(scores, dataset, options), {"measure": measure}, {"difficulty": difficulty})
-
-
-def split_folds(count: int, folds: int, *key: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield samples to train on and samples held out; each is held out once."""
-    shuffled = rng.permutation(count, *key)
-    for held_out in shuffled.chunk(folds):
-        rest = torch.ones(count, dtype=torch.bool)
-        rest[held_out] = False
-        yield rest.nonzero().squeeze(1), held_out

@@ -1,8 +1,11 @@
-"""Where features come from: a trained network, a file, or an array."""
+"""Where features come from: a trained network, a file, or an array; and the hash that identifies each."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +20,10 @@ from bigbatch.artifacts.folder import Folder
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.filters.pipeline.module_hash import hash_module
 
 FEATURE_FILES = (".npz", ".npy", ".parquet")
 WEIGHTS = (*models.PICKLED, ".safetensors")
+_NO_SETTING = {*vars(nn.Module()), "training"}  # what every module has
 
 
 @dataclass(frozen=True)
@@ -34,33 +37,49 @@ class FeatureSource:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-def open_feature_source(network: str, model: Any, dataset: Dataset) -> FeatureSource:
+def open_feature_source(network: str, model: str | dict[str, Any] | None, dataset: Dataset) -> FeatureSource:
     """Open the folder of a run, a file of weights of a model, a dotted model, or a file of features."""
     path = Path(network)
     if (path / "run.json").is_file():
-        return _source_from_run(path, dataset)
-    if path.suffix in FEATURE_FILES:
-        return _source_from_file(path)
-    if path.suffix in WEIGHTS:
-        return _source_from_weights(path, model, dataset)
-    if "." in network or ":" in network:
-        built = models.build(parts.configure("models", network), dataset)
-        return source_from_module(built, {"network": network})
-    if network in parts.names("models"):
+        run = Folder(path).run()
+        checkpoints = sorted((path / "checkpoint").glob("step-*"))
+        if not checkpoints:
+            raise Problem(f"{path} has no checkpoint yet: 'bigbatch resume {path}' trains it")
+        config, weights = run.model, checkpoints[-1] / "model.safetensors"
+        about = {"network": str(path), "run": run.hash, "checkpoint": checkpoints[-1].name}
+    elif path.suffix in FEATURE_FILES:
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise Problem(f"features {path} cannot be read ({error.strerror}): check the path") from error
+        return FeatureSource(digest, file=path, about={"network": str(path)})
+    elif path.suffix in WEIGHTS:
+        if model is None:
+            raise Problem(
+                f"weights {path} do not say which model they are for: add model=NAME, like model=resnet_cifar"
+            )
+        config, weights, about = parts.configure("models", model), path, {"network": str(path)}
+    elif "." in network or ":" in network:
+        return source_from_module(models.build(parts.configure("models", network), dataset), {"network": network})
+    elif network in parts.names("models"):
         raise Problem(
             f"model '{network}' is not trained: give the folder of a run of it, or its weights and model={network}"
         )
-    raise Problem(
-        f"there is no network '{network}'{did_you_mean(network, parts.names('recipes'))} Give the folder of a run, "
-        f"weights ({', '.join(WEIGHTS)}), a model as mypkg.mod:Class, or features ({', '.join(FEATURE_FILES)})"
-    )
+    else:
+        raise Problem(
+            f"there is no network '{network}'{did_you_mean(network, parts.names('recipes'))} Give the folder of a run, "
+            f"weights ({', '.join(WEIGHTS)}), a model as mypkg.mod:Class, or features ({', '.join(FEATURE_FILES)})"
+        )
+    module = models.build(config, dataset)
+    models.load_weights(module, weights)
+    return source_from_module(module, about | {"model": config.model_dump(mode="json")})
 
 
 def source_from_module(module: nn.Module, about: dict[str, Any] | None = None) -> FeatureSource:
     """Use an nn.Module as it is."""
-    return FeatureSource(
-        hash_module(module), module=module, about=about or {"network": f"{type(module).__name__} in memory"}
-    )
+    about = about or {"network": f"{type(module).__name__} in memory"}
+    return FeatureSource(hash_module(module), module=module, about=about)
 
 
 def source_from_array(features: NDArray[np.number] | Tensor) -> FeatureSource:
@@ -71,58 +90,44 @@ def source_from_array(features: NDArray[np.number] | Tensor) -> FeatureSource:
     return FeatureSource(hash_array(array), array=array, about={"network": "features in memory"})
 
 
-def _source_from_run(path: Path, dataset: Dataset) -> FeatureSource:
-    run = Folder(path).run()
-    checkpoints = sorted((path / "checkpoint").glob("step-*"))
-    if not checkpoints:
-        raise Problem(f"{path} has no checkpoint yet: 'bigbatch resume {path}' trains it")
-    module = models.build(run.model, dataset)
-    models.load_weights(module, checkpoints[-1] / "model.safetensors")
-    about = {"network": str(path), "run": run.hash, "checkpoint": checkpoints[-1].name}
-    return source_from_module(module, about | {"model": run.model.model_dump(mode="json")})
+def hash_module(module: nn.Module) -> str:
+    """Hash what a network computes: the same in every process and on every rank, another after any change.
+
+    The hash covers weights and buffers, the structure of layers, each layer's plain attributes (a scale, a number of
+    groups), and the code of each class that is not torch's, without comments and line breaks. It does not cover
+    functions that such code calls, nor attributes that are neither plain values nor tensors.
+    """
+    digest = hashlib.sha256(repr(module).encode())
+    tensors = dict(module.named_buffers()) | module.state_dict()  # buffers that are not saved count too
+    code = {layer_class: _class_code(layer_class) for layer_class in {type(layer) for layer in module.modules()}}
+    for name, layer in module.named_modules():
+        own = {key: value for key, value in vars(layer).items() if key not in _NO_SETTING}
+        plain = sorted((key, value) for key, value in own.items() if _is_plain(value))
+        digest.update(repr([name, *code[type(layer)], plain]).encode())
+        tensors |= {f"{name}.{key}": value for key, value in own.items() if isinstance(value, Tensor)}
+    for name, tensor in sorted(tensors.items()):
+        if isinstance(tensor, Tensor) and tensor.layout == torch.strided:
+            values = tensor.detach().cpu().contiguous()
+            digest.update(f"{name}{values.dtype}{tuple(values.shape)}".encode())
+            digest.update(values.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
-def _source_from_weights(path: Path, model: Any, dataset: Dataset) -> FeatureSource:
-    if model is None:
-        raise Problem(f"weights {path} do not say which model they are for: add model=NAME, like model=resnet_cifar")
-    config = parts.configure("models", model)
-    module = models.build(config, dataset)
-    models.load_weights(module, path)
-    return source_from_module(module, {"network": str(path), "model": config.model_dump(mode="json")})
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, dict):
+        return all(_is_plain(item) for pair in value.items() for item in pair)
+    return value is None or isinstance(value, bool | int | float | complex | str | torch.dtype)
 
 
-def _source_from_file(path: Path) -> FeatureSource:
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise Problem(f"features {path} cannot be read ({error.strerror}): check the path") from error
-    return FeatureSource(digest, file=path, about={"network": str(path)})
-
-
-@dataclass(frozen=True)
-class NetworkOutputs:
-    """The width of a network's features, and whether its outputs are the dataset's classes."""
-
-    width: int
-    are_classes: bool
-
-
-@torch.no_grad()
-def check_network(module: nn.Module, inputs: Tensor, classes: int, name: str, any_classes: bool) -> NetworkOutputs:
-    """Return what the network outputs, or raise a Problem if the samples or the classes do not fit."""
-    try:
-        features, output = models.features_and_output(module, inputs)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = (str(error) or type(error).__name__).partition("\n")[0]
-        raise Problem(
-            f"network {name} cannot take samples of shape {tuple(inputs.shape[1:])} ({reason}): "
-            "give one that was trained on this dataset"
-        ) from error
-    outputs = output.shape[1] if isinstance(output, Tensor) and output.ndim == 2 else None
-    if outputs not in (None, classes) and not any_classes:
-        raise Problem(
-            f"network {name} knows {outputs} classes but the dataset has {classes}: give one that was trained "
-            "on it, or set any_classes=true to use the features of this one"
-        )
-    return NetworkOutputs(features.shape[1], outputs == classes)
+def _class_code(layer_class: type) -> list[str]:
+    """Return name and code of a class and of its base classes up to torch's."""
+    found = [layer_class.__module__, layer_class.__qualname__]
+    for part in layer_class.__mro__:
+        if part is not object and part.__module__.partition(".")[0] != "torch":
+            try:
+                found.append(ast.dump(ast.parse(textwrap.dedent(inspect.getsource(part)))))
+            except (OSError, TypeError, SyntaxError):  # written in C, or in an interactive session
+                found.append(part.__qualname__)
+    return found

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import DBSCAN
 
+from bigbatch.filters import decide_eps
 from bigbatch.filters.pipeline import dbscan
 
 EPS = [1e-3, 0.05, 0.1, 0.3, 0.5, 0.9, 1.0, np.sqrt(2), 2.0, np.sqrt(5), 3.3, np.sqrt(13), 5.0, 40.0, 1e6]
@@ -92,10 +93,12 @@ def test_order_and_place_of_points_do_not_matter():
 
 
 def test_a_fraction_is_a_quantile_and_ties_stay_together():
-    assert dbscan.eps_for_drop_count(np.array([3.0, 1, 2, 5, 4]), 2) == 3
-    assert dbscan.eps_for_drop_count(np.array([3.0, 1, 2, 5, 4]), 0) == 5
+    one_class, scores = np.zeros(5, int), np.array([3.0, 1, 2, 5, 4])
+    assert decide_eps(scores, one_class, "fraction", drop=0.4) == {0: 3}
+    assert decide_eps(scores, one_class, "fraction", drop=0) == {0: 5}
     tied = np.array([1.0, 2, 2, 2])
-    assert (dbscan.eps_for_drop_count(tied, 2) < tied).sum() == 0  # two of three equals cannot be noise at any eps
+    radius = decide_eps(tied, one_class[:4], "fraction", drop=0.5)[0]
+    assert (radius < tied).sum() == 0  # two of three equals cannot be noise at any eps
 
 
 def test_labels_of_duplicates_at_an_eps_of_zero():

@@ -18,7 +18,7 @@ from torch import nn
 from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.errors import Problem
 from bigbatch.filters import decide_again, load, override, rebuild, save
-from bigbatch.filters.pipeline.module_hash import hash_module
+from bigbatch.filters.pipeline.source import hash_module
 
 
 def filtered(name, out, **options):
