@@ -10,8 +10,8 @@ from bigbatch.sweeps.analysis import BatchCurve, PreferredBatch, SeedGroup, Swee
 from bigbatch.sweeps.config import SearchConfig, SearchRange, SweepConfig, SweepPoint, parse_ranges
 from bigbatch.sweeps.folder import Sweep, sweep
 from bigbatch.sweeps.intervals import confidence_interval, format_mean, format_metric
-from bigbatch.sweeps.process import WorkerOptions
 from bigbatch.sweeps.results import RunResult
+from bigbatch.sweeps.worker import WorkerOptions
 
 __all__ = [
     "BatchCurve",

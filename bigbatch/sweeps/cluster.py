@@ -11,7 +11,7 @@ from bigbatch import settings
 from bigbatch.errors import Problem, Stopped
 from bigbatch.libraries import import_library
 from bigbatch.sweeps.folder import Sweep
-from bigbatch.sweeps.process import WorkerOptions
+from bigbatch.sweeps.worker import WorkerOptions
 
 Launcher = Literal["slurm", "local"]
 

@@ -15,9 +15,10 @@ from bigbatch.run import Run
 from bigbatch.sweeps.analysis import SweepResults, analyze, analyze_search
 from bigbatch.sweeps.claims import Claims
 from bigbatch.sweeps.config import SweepChanges, SweepConfig, SweepPoint
-from bigbatch.sweeps.process import WorkerOptions
-from bigbatch.sweeps.queue import PointQueue, RunQueue
+from bigbatch.sweeps.queue import PointQueue
 from bigbatch.sweeps.results import FINISHED, RunResult, format_table, read_result, read_trials, read_unfinished
+from bigbatch.sweeps.search import TrialQueue, evaluate_on_held_out, extreme_points
+from bigbatch.sweeps.worker import Worker, WorkerOptions
 
 CONFIG_FILE = "sweep.json"
 
@@ -63,8 +64,7 @@ class Sweep:
 
     def check(self, data_dir: Path | None = None) -> None:
         """Refuse what could not be trained, before anything is."""
-        from bigbatch.sweeps.plan import check_points
-        from bigbatch.sweeps.search import extreme_points
+        from bigbatch.sweeps.plan import check_points  # imports the training
 
         search = self.config.search
         check_points(extreme_points(self.points, search) if search else self.points, data_dir)
@@ -104,22 +104,16 @@ class Sweep:
         claims = Claims(self.folder / "work")
         return [read_unfinished(point, self.folder, claims.is_claimed(point.hash)) for point in self.points]
 
-    def analyze(self, baseline_batch: int | None = None) -> SweepResults:
-        return self._analyze(self.run_results(), baseline_batch)
-
-    def _analyze(self, results: list[RunResult], baseline_batch: int | None = None) -> SweepResults:
+    def analyze(self, baseline_batch: int | None = None, results: list[RunResult] | None = None) -> SweepResults:
+        results = self.run_results() if results is None else results
         if self.config.search:
             return analyze_search(results, self.config.search, self.points)
         return analyze(results, baseline_batch)
 
-    def describe_best(self) -> str:
-        found = self.analyze()
-        return f"best {found.best.describe(found.metric)}: {found.best.label}" if found.best else ""
-
     def write_results(self) -> SweepResults:
         """Write results.json and table.csv from the runs."""
         results = self.run_results()
-        found = self._analyze(results)
+        found = self.analyze(results=results)
         atomic.write_text(self.folder / "results.json", found.model_dump_json(indent=2) + "\n")
         atomic.write_text(self.folder / "table.csv", format_table(results, self.folder))
         return found
@@ -131,20 +125,14 @@ class Sweep:
 
         On Ctrl-C or SIGTERM, all runs write a checkpoint and stop (`errors.Stopped`).
         """
-        from bigbatch.sweeps.display import choose_display
-        from bigbatch.sweeps.worker import Worker
-
-        queue = self._open_queue(options.storage)
-        display = choose_display(options.quiet, queue.total, self.describe_best)
-        Worker(queue, self.folder, options, display, self.write_results).run_all()
+        search = self.config.search
+        queue = (
+            TrialQueue(self.points, search, self.folder, options.storage)
+            if search
+            else PointQueue(self.points, self.folder)
+        )
+        Worker(queue, self.folder, options, self.write_results).run_all()
         return self.write_results()
-
-    def _open_queue(self, storage: str | None) -> RunQueue:
-        if self.config.search is None:
-            return PointQueue(self.points, self.folder)
-        from bigbatch.sweeps.search import TrialQueue
-
-        return TrialQueue(self.points, self.config.search, self.folder, storage)
 
     def points_left(self, storage: str | None = None) -> tuple[list[SweepPoint], int]:
         """Return a point for every run that is still to be trained, and how many runs there are in all."""
@@ -153,8 +141,6 @@ class Sweep:
             results = [read_result(point, self.folder / "runs") for point in self.points]
             left = [p for p, result in zip(self.points, results, strict=True) if result.status not in FINISHED]
             return left, len(self.points)
-        from bigbatch.sweeps.search import TrialQueue, evaluate_on_held_out
-
         counts = [search.trials] * len(self.points)
         if self.is_sweep(self.folder):
             counts = TrialQueue(self.points, search, self.folder, storage).count_left()

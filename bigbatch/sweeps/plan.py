@@ -23,7 +23,7 @@ from bigbatch.launch.forkserver import preload_modules, start_command
 from bigbatch.position import Position
 from bigbatch.run import Run
 from bigbatch.sweeps.config import SweepPoint
-from bigbatch.sweeps.process import WorkerOptions
+from bigbatch.sweeps.worker import WorkerOptions
 from bigbatch.training.batches import Batches
 from bigbatch.training.evaluate import evaluate
 from bigbatch.training.loop import Training, TrainOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,30 +43,30 @@ class RunResult:
         return format_settings(self.variant, self.settings)
 
 
-def read_result(point: SweepPoint, runs: Path, status: Status | None = None, problem: str | None = None) -> RunResult:
-    """Read the result of a point. `status` is what the sweep knows of an unfinished run and its folder does not."""
+def read_result(point: SweepPoint, runs: Path) -> RunResult:
+    """Read the result of a point from the folder of its run."""
     folder = Folder(runs / point.folder_name)
-    metric = metric_of(point)
+    metric, problem = metric_of(point), None
     summary: Mapping[str, Any] = {}
     try:
-        recorded = folder.status
-        if recorded in FINISHED:
-            status, problem, summary = recorded, None, folder.summary()
+        status: Status = folder.status or "missing"
+        if status in FINISHED:
+            summary = folder.summary()
             metric = next((name for name in HIGHER_IS_BETTER if name in summary), metric)
             value = summary.get(metric)
-            if recorded == "done" and (isinstance(value, bool) or not isinstance(value, int | float)):
+            if status == "done" and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise Problem(f"{folder.path / 'summary.json'} has no {metric}: restore it from a copy")
     except Problem as damage:
-        recorded, status, problem = None, "damaged", f"{damage}, or remove the run's folder and resume the sweep"
+        status, problem = "damaged", f"{damage}, or remove the run's folder and resume the sweep"
     return RunResult(
         variant=point.variant,
         settings=point.settings,
         seed=point.seed,
         global_batch=point.global_batch,
         lr=point.lr,
-        status=status or recorded or "missing",
+        status=status,
         metric=metric,
-        value=summary[metric] if recorded == "done" else None,
+        value=summary[metric] if status == "done" else None,
         folder=folder.path,
         hash_without_batch=point.hash_without_batch,
         summary=summary,
@@ -81,19 +81,18 @@ def metric_of(point: SweepPoint) -> str:
 
 def read_unfinished(point: SweepPoint, sweep_folder: Path, claimed: bool) -> RunResult:
     """Read the result of a point that may be running (`claimed` by a worker), pruned or failed."""
-    runs, work = sweep_folder / "runs", sweep_folder / "work"
-    result = read_result(point, runs)
-    if result.status in FINISHED:
+    work = sweep_folder / "work"
+    result = read_result(point, sweep_folder / "runs")
+    if result.status in (*FINISHED, "damaged"):
         return result
     if claimed:
-        return read_result(point, runs, "running")
+        return replace(result, status="running")
     if (work / f"{point.hash}.pruned").exists():
-        return read_result(point, runs, "pruned")
-    failure = read_failure(work, point.hash)
-    if failure:
-        return read_result(point, runs, "failed", failure.problem)
+        return replace(result, status="pruned")
+    if failure := read_failure(work, point.hash):
+        return replace(result, status="failed", problem=failure[0])
     if result.status == "running" and Folder(result.folder).lock_holder_pid() is None:
-        return read_result(point, runs, "stopped")  # its process was killed and could not record it
+        return replace(result, status="stopped")  # its process was killed and could not record it
     return result
 
 

@@ -56,7 +56,7 @@ class TrialQueue:
         self.work = sweep_folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
         self.bases = [evaluate_on_held_out(point, search) for point in points]
-        self._datasets = sorted({point.run.dataset.name for point in points})
+        self.datasets = sorted({point.run.dataset.name for point in points})
         self.optuna = _import_optuna()
         self.states = self.optuna.trial.TrialState
         opened = self._open_storage(storage)
@@ -91,10 +91,7 @@ class TrialQueue:
             pruner=self.optuna.pruners.MedianPruner(_TRIALS_BEFORE_PRUNING, n_warmup_steps=warmup),
         )
 
-    # -- what a worker needs to know
-
-    def dataset_names(self) -> list[str]:
-        return self._datasets
+    # -- what a worker needs to know, as in PointQueue
 
     def claim_next(self) -> SweepPoint | None:
         for base, study in zip(self.bases, self.studies, strict=True):

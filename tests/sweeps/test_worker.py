@@ -16,7 +16,7 @@ from bigbatch.errors import STOPPED, Problem, Stopped
 from bigbatch.sweeps import Sweep, SweepConfig, WorkerOptions, plan, queue, results
 from bigbatch.sweeps.claims import Claims
 from bigbatch.sweeps.plan import RunTiming, SweepEstimate
-from bigbatch.sweeps.process import TrainingProcess
+from bigbatch.sweeps.worker import TrainingProcess
 
 
 def killed_before(name, turn):
