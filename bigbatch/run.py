@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Literal
+from math import inf
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -49,6 +50,15 @@ def _filter(value: Any) -> Any:
     if isinstance(value, str) and value.endswith(".npz"):
         value = {"name": "kept", "path": value}
     return value if value is None else parts.configure("filters", value)
+
+
+class Change(NamedTuple):
+    """A field of a run that changes with its batch."""
+
+    field: str  # as in --set
+    before: Any
+    after: Any
+    why: str
 
 
 class Run(BaseModel):
@@ -146,12 +156,68 @@ class Run(BaseModel):
         return f"{self.name}-{self.hash}"
 
     def with_settings(self, assignments: Iterable[str]) -> Run:
-        """A copy with `optimizer.lr=3.2`, `optimizer=adam`, `epochs=2` ... applied in turn."""
-        fields = self.model_dump(mode="json")
-        for setting in assignments:
+        """A copy with `optimizer.lr=3.2`, `optimizer=adam`, `epochs=2` ... applied in turn.
+
+        `scale_batch=64`, with `scaling_rule=linear` if it is not to be the optimizer's, comes last, wherever it stands:
+        the other settings describe the run that is scaled.
+        """
+        fields, (others, scaling) = self.model_dump(mode="json"), split_scaling(assignments)
+        for setting in others:
             path, value = settings.parse(setting, example="optimizer.lr=3.2")
             settings.assign(fields, path, value)
+        run = Run(**fields)
+        if not scaling:
+            return run
+        k = scaling.get("scale_batch")
+        if isinstance(k, bool) or not isinstance(k, int | float) or not 0 < k < inf:
+            raise Problem(f"scale_batch is {k!r}: give how many times the batch, like scale_batch=64")
+        return run.at_batch(round(k * run._constant_batch()), scaling.get("scaling_rule"))
+
+    def at_batch(self, global_batch: int, rule: Any = None) -> Run:
+        """The same training at another batch, with the options that a scaling rule gives it.
+
+        `rule` is a name like "legw" or has one, like {"name": "muon", "lr_exponent": 0.25}; None is the optimizer's.
+        """
+        fields = self.model_dump(mode="json")
+        for change in self.changes_at_batch(global_batch, rule):
+            settings.assign(fields, change.field, change.after)
         return Run(**fields)
+
+    def changes_at_batch(self, global_batch: int, rule: Any = None) -> list[Change]:
+        """What `at_batch` changes: fields, values before and after, and why."""
+        if isinstance(rule, dict):
+            rule = {"name": self.optimizer.scaling_rule} | rule
+        config = parts.configure("scaling_rules", rule or self.optimizer.scaling_rule)
+        before = self._constant_batch()
+        if global_batch < 1:
+            raise Problem(f"global_batch must be at least 1, got {global_batch}: use a larger one")
+        k = global_batch / before
+        changes = [Change("global_batch", before, global_batch, f"{k:g} times")]
+        if self.steps:
+            changes.append(Change("steps", self.steps, max(round(self.steps / k), 1), "as many samples"))
+        changes += parts.find("scaling_rules", config.name).rescale(self, k, config)
+        return [change for change in changes if k != 1 and change.before != change.after]
+
+    def _constant_batch(self) -> int:
+        if self.global_batch.name != "constant":
+            raise Problem(
+                f"global_batch '{self.global_batch.name}' changes during the training, and scaling rules are for "
+                "one batch: use --set global_batch=... with a number"
+            )
+        global_batch: int = self.global_batch.global_batch  # type: ignore[attr-defined]
+        return global_batch
+
+
+def split_scaling(assignments: Iterable[str]) -> tuple[list[str], dict[str, Any]]:
+    """Separate `scale_batch` and `scaling_rule` from the settings that are fields of a run."""
+    others: list[str] = []
+    scaling: dict[str, Any] = {}
+    for setting in assignments:
+        if setting.startswith(("scale_batch=", "scaling_rule=", "scaling_rule.")):
+            settings.assign(scaling, *settings.parse(setting, example="scale_batch=64"))
+        else:
+            others.append(setting)
+    return others, scaling
 
 
 def fingerprint(fields: dict[str, Any]) -> str:

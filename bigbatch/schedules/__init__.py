@@ -1,7 +1,8 @@
 """Schedules: the learning rate as a pure function of the position in the training.
 
-A part offers `lr(position, run) -> float`. `run.optimizer.lr` is the lr tuned at the baseline's batch, or the
-peak itself where nothing is scaled. In your own loop:
+A part offers `lr(position, run) -> float`, and `peak(run, global_batch) -> Peak` so that a scaling rule leaves alone
+what the schedule scales. `run.optimizer.lr` is the lr tuned at the baseline's batch, or the peak itself where nothing
+is scaled. In your own loop:
 
     schedule = Schedule(legw, Baseline(lr=0.1, global_batch=128, warmup_epochs=0.1), polynomial())
     scheduler = as_torch(schedule, optimizer, total_epochs=25, samples_per_epoch=60_000, global_batch=8192)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pydantic import Field, model_validator
 
 from bigbatch import parts
 from bigbatch.position import Position
 from bigbatch.schedules.curves.decay import Constant, Decay
-from bigbatch.schedules.curves.schedule import Baseline, Peak, Scaling, Schedule, ScheduledRun, scale_lr
+from bigbatch.schedules.curves.schedule import Baseline, Peak, Scaling, ScheduledRun, lr_at, scale_lr
 from bigbatch.schedules.curves.warmup import NoWarmup, Warmup
 
 
@@ -28,9 +26,12 @@ class Config(parts.Config):
         return self
 
 
-def composed_peak(baseline: Baseline, global_batch: int, *, scaling: Scaling, warmup: Warmup) -> Peak:
+def peak(run: ScheduledRun, global_batch: int) -> Peak:
     """Return the scaled learning rate with a warm-up that starts at a fraction of it or at the baseline's."""
-    peak_lr = scale_lr(baseline.lr, global_batch / baseline.global_batch, scaling)
+    options: Config = run.schedule
+    baseline = Baseline(run.optimizer.lr, options.baseline_batch or global_batch)
+    peak_lr = scale_lr(baseline.lr, global_batch / baseline.global_batch, options.scaling)
+    warmup = options.warmup
     if warmup.kind == "none":
         return Peak(peak_lr)
     start_lr = min(baseline.lr, peak_lr) if warmup.start == "baseline" else warmup.start * peak_lr
@@ -39,7 +40,4 @@ def composed_peak(baseline: Baseline, global_batch: int, *, scaling: Scaling, wa
 
 def lr(position: Position, run: ScheduledRun) -> float:
     """Return the learning rate at a position."""
-    options: Config = run.schedule
-    rule = partial(composed_peak, scaling=options.scaling, warmup=options.warmup)
-    baseline = Baseline(run.optimizer.lr, options.baseline_batch or position.global_batch)
-    return Schedule(rule, baseline, options.decay)(position)
+    return lr_at(position, peak(run, position.global_batch), run.schedule.decay)

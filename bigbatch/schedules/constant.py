@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from bigbatch import parts
 from bigbatch.position import Position
-from bigbatch.schedules.curves.schedule import ScheduledRun
+from bigbatch.schedules.curves.schedule import Peak, ScheduledRun
 
 
 class Config(parts.Config):
     """No options."""
+
+
+def peak(run: ScheduledRun, global_batch: int) -> Peak:
+    """Return the optimizer's learning rate, without a warm-up."""
+    return Peak(float(run.optimizer.lr))
 
 
 def lr(position: Position, run: ScheduledRun) -> float:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from pydantic import Field
 
 from bigbatch import parts
 from bigbatch.position import Position
 from bigbatch.schedules.curves.checks import check_positive
 from bigbatch.schedules.curves.decay import Decay, MultiStep
-from bigbatch.schedules.curves.schedule import Baseline, Peak, Schedule, ScheduledRun
+from bigbatch.schedules.curves.schedule import Baseline, Peak, ScheduledRun, lr_at
 
 WARMUP_EPOCHS = 5.0
 
@@ -34,8 +32,13 @@ def goyal(baseline: Baseline, global_batch: int, *, warmup_epochs: float = WARMU
     return Peak(peak_lr, warmup_epochs, warmup_from=min(baseline.lr, peak_lr))
 
 
+def peak(run: ScheduledRun, global_batch: int) -> Peak:
+    """Return learning rate and warm-up at a batch."""
+    options: Config = run.schedule
+    baseline = Baseline(run.optimizer.lr, options.baseline_batch)
+    return goyal(baseline, global_batch, warmup_epochs=options.warmup_epochs)
+
+
 def lr(position: Position, run: ScheduledRun) -> float:
     """Return the learning rate at a position."""
-    options: Config = run.schedule
-    rule = partial(goyal, warmup_epochs=options.warmup_epochs)
-    return Schedule(rule, Baseline(run.optimizer.lr, options.baseline_batch), options.decay)(position)
+    return lr_at(position, peak(run, position.global_batch), run.schedule.decay)

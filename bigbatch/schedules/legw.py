@@ -10,7 +10,7 @@ from bigbatch import parts
 from bigbatch.position import Position
 from bigbatch.schedules.curves.checks import check_positive
 from bigbatch.schedules.curves.decay import Decay, Polynomial
-from bigbatch.schedules.curves.schedule import Baseline, Peak, Schedule, ScheduledRun
+from bigbatch.schedules.curves.schedule import Baseline, Peak, ScheduledRun, lr_at
 
 
 class Config(parts.Config):
@@ -31,8 +31,12 @@ def legw(baseline: Baseline, global_batch: int) -> Peak:
     return Peak(lr=baseline.lr * sqrt(k), warmup_epochs=baseline.warmup_epochs * k)
 
 
+def peak(run: ScheduledRun, global_batch: int) -> Peak:
+    """Return learning rate and warm-up at a batch."""
+    options: Config = run.schedule
+    return legw(Baseline(run.optimizer.lr, options.baseline_batch, options.warmup_epochs), global_batch)
+
+
 def lr(position: Position, run: ScheduledRun) -> float:
     """Return the learning rate at a position."""
-    options: Config = run.schedule
-    baseline = Baseline(run.optimizer.lr, options.baseline_batch, options.warmup_epochs)
-    return Schedule(legw, baseline, options.decay)(position)
+    return lr_at(position, peak(run, position.global_batch), run.schedule.decay)

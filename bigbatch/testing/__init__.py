@@ -22,7 +22,9 @@ Check = Callable[[CheckedPart], None]
 
 __all__ = ["CheckedPart", "check_part", "find_checks"]
 
-_WITH_OWN_CHECKS = ("batch_sizes", "datasets", "filters", "models", "optim", "probes", "schedules", "selectors")
+_WITH_OWN_CHECKS = (
+    *("batch_sizes", "datasets", "filters", "models", "optim", "probes", "scaling_rules", "schedules", "selectors"),
+)
 
 
 def check_part(kind: str, part: str | ModuleType, options: Mapping[str, Any] | None = None) -> None:

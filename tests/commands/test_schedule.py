@@ -37,3 +37,15 @@ def test_wrong_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, s
     assert schedule(write_run(small_run(), tmp_path), *arguments) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "plan.txt").exists()
+
+
+def test_what_scales_with_the_batch_is_shown_with_its_reason(capsys):
+    scaled = ("--set", "scale_batch=64", "--points", 1)
+    assert schedule("legw_mnist", "--set", "schedule=constant", *scaled) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[:3] == ["scaled before after why", "global_batch 128 8192 64 times", "optimizer.lr 0.1 0.8 √k times"]
+    assert schedule("legw_mnist", *scaled) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[2:4] == ["lr at the peak 0.1 0.8 schedule 'legw'", "warm-up epochs 0.1 6.4 schedule 'legw'"]
+    assert schedule("legw_mnist", "--set", "scaling_rule=linear", *scaled) == 2
+    assert "multiplies the learning rate by 8" in " ".join(capsys.readouterr().err.split())

@@ -77,17 +77,21 @@ class Schedule:
     decay: Decay = field(default_factory=constant)
 
     def __call__(self, position: Position) -> float:
-        peak = self.rule(self.baseline, position.global_batch)
-        if peak.warmup_epochs > position.total_epochs:
-            raise Problem(
-                f"warmup_epochs is {peak.warmup_epochs:g} at global batch {position.global_batch}, longer than the "
-                f"training of {position.total_epochs:g} epochs: shorten the baseline's warm-up or train longer"
-            )
-        if position.epochs >= peak.warmup_epochs:
-            return peak.lr * self.decay.factor(position.epochs, position.total_epochs, peak.warmup_epochs)
-        if peak.warmup == "constant":
-            return peak.warmup_from
-        return gradual_warmup_lr(position.epochs, peak.warmup_epochs, peak.warmup_from, peak.lr)
+        return lr_at(position, self.rule(self.baseline, position.global_batch), self.decay)
+
+
+def lr_at(position: Position, peak: Peak, decay: Decay) -> float:
+    """Return the learning rate at a position: the warm-up to the peak, then the decay."""
+    if peak.warmup_epochs > position.total_epochs:
+        raise Problem(
+            f"warmup_epochs is {peak.warmup_epochs:g} at global batch {position.global_batch}, longer than the "
+            f"training of {position.total_epochs:g} epochs: shorten the baseline's warm-up or train longer"
+        )
+    if position.epochs >= peak.warmup_epochs:
+        return peak.lr * decay.factor(position.epochs, position.total_epochs, peak.warmup_epochs)
+    if peak.warmup == "constant":
+        return peak.warmup_from
+    return gradual_warmup_lr(position.epochs, peak.warmup_epochs, peak.warmup_from, peak.lr)
 
 
 class ScheduledRun(Protocol):
