@@ -21,6 +21,9 @@ class Summary(Mapping[str, Any]):
     samples_per_second: float
     peak_rss_mb: float
     ranks: int
+    crossings: Mapping[str, Mapping[str, float | None] | None] | None = (
+        None  # by target: where the run first reached it
+    )
 
     @property
     def test_accuracy(self) -> float | None:
@@ -36,7 +39,8 @@ class Summary(Mapping[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of summary.json."""
-        return {**self.measures, **{name: getattr(self, name) for name in _field_names()}}
+        stored = {**self.measures, **{name: getattr(self, name) for name in _field_names()}}
+        return stored if self.crossings is not None else {k: v for k, v in stored.items() if k != "crossings"}
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Summary:

@@ -19,6 +19,14 @@ DataDir = Annotated[
     Path | None, Parameter(help="where datasets are looked up; else $BIGBATCH_DATA, then ~/.cache/bigbatch/datasets")
 ]
 CheckpointMinutes = Annotated[float, Parameter(help="between checkpoints, besides the one at each epoch's end")]
+Targets = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--target",
+        negative="",
+        help="METRIC=VALUE, like test_accuracy=0.98: record the samples, steps and seconds until it is reached",
+    ),
+]
 Track = Annotated[
     list[str] | None,
     Parameter(negative="", help="mirror the metrics elsewhere too; see 'bigbatch list trackers'"),

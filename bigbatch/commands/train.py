@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks, RunsDir, Settings, Track
+from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Ranks, RunsDir, Settings, Targets, Track
 from bigbatch.errors import DIVERGED, DONE, FAILED, STOPPED
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def command(
     checkpoint_minutes: CheckpointMinutes = 10.0,
     fresh: Annotated[bool, Parameter(negative="", help="delete what the run's folder has and start over")] = False,
     track: Track = None,
+    targets: Targets = None,
     quiet: Quiet = False,
 ) -> int:
     """Train a recipe: a name from 'bigbatch list recipes', mypkg.mod:function, or a run.json.
@@ -34,12 +35,14 @@ def command(
     An unfinished run continues from its last checkpoint; a finished one is not run again.
     """
     from bigbatch.artifacts.folder import Folder
+    from bigbatch.artifacts.targets import Target
     from bigbatch.engines import fit_run_to_ranks
     from bigbatch.recipes import load_run
     from bigbatch.training.loop import TrainOptions
 
     run = fit_run_to_ranks(load_run(recipe, settings or []), ranks)
-    options = TrainOptions(data_dir, checkpoint_minutes, fresh, quiet, track or ())
+    goals = [Target.parse(target) for target in targets or ()]
+    options = TrainOptions(data_dir, checkpoint_minutes, fresh, quiet, track or (), goals)
     return train_and_print(run, Folder(runs_dir / run.folder_name), ranks, options)
 
 
@@ -68,7 +71,13 @@ def _describe(folder: Folder, summary: Summary) -> str:
     if summary.diverged_at_step is not None:
         step = summary.diverged_at_step
         return f"{folder.path}: diverged, the loss was not finite at step {step}; try a lower learning rate"
+    crossings = "".join(
+        f"; {target} after {reached['samples']:,.0f} samples, {reached['steps']:,.0f} steps"
+        if reached
+        else f"; {target} not reached"
+        for target, reached in (summary.crossings or {}).items()
+    )
     return (
         f"{folder.path}: {format_measure(summary)}, train loss {summary.train_loss:.4f}, "
-        f"{summary.seconds:.1f} s, {summary.samples_per_second:,.0f} samples/s"
+        f"{summary.seconds:.1f} s, {summary.samples_per_second:,.0f} samples/s{crossings}"
     )

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bigbatch.artifacts.checkpoint import TrainingState
 from bigbatch.artifacts.folder import Folder
 from bigbatch.artifacts.metrics import EvaluationMetrics, MetricsWriter, StepMetrics, dump_json
 from bigbatch.artifacts.summary import Summary
+from bigbatch.artifacts.targets import Target, first_crossing
 from bigbatch.engines import Engine
 from bigbatch.errors import Diverged, Problem, Stopped
 from bigbatch.launch.signals import StopRequest
@@ -45,6 +46,7 @@ class TrainOptions:
     fresh: bool = False
     quiet: bool = True
     track: Sequence[str] = ()
+    targets: Sequence[Target] = ()
 
 
 def train(
@@ -56,18 +58,41 @@ def train(
     fresh: bool = False,
     quiet: bool = True,
     track: Sequence[str] = (),
+    targets: Sequence[str] = (),
 ) -> Summary:
     """Train a run in its folder `runs_dir/<name>-<hash>` and return its summary.
 
     An unfinished run continues from its last checkpoint; a finished one is not run again unless `fresh`. `track` names
-    trackers that mirror the metrics.
+    trackers that mirror the metrics. `targets` like "test_accuracy=0.98" give `summary.crossings`: the samples, steps
+    and seconds after which the run first reached each.
     """
-    options = TrainOptions(data_dir, checkpoint_minutes, fresh, quiet, track)
+    parsed_targets = [Target.parse(target) for target in targets]
+    options = TrainOptions(data_dir, checkpoint_minutes, fresh, quiet, track, parsed_targets)
     return train_in_folder(run, Folder(Path(runs_dir) / run.folder_name), options)
 
 
 def train_in_folder(run: Run, folder: Folder, options: TrainOptions) -> Summary:
     """Train a run in a folder, which may be that of the same run with another engine."""
+    summary = _train_or_load(run, folder, options)
+    return record_crossings(folder, options.targets) if options.targets and engines.env_rank() == 0 else summary
+
+
+def record_crossings(folder: Folder, targets: Sequence[Target]) -> Summary:
+    """Add to summary.json where a finished run first reached each target, or null where it never did."""
+    rows = list(folder.metrics())
+    found = {str(target): first_crossing(rows, target) for target in targets}
+    crossings = {
+        name: {"samples": crossing.samples, "steps": crossing.steps, "seconds": crossing.seconds} if crossing else None
+        for name, crossing in found.items()
+    }
+    summary = folder.summary()
+    summary = replace(summary, crossings={**(summary.crossings or {}), **crossings})
+    folder.write("summary.json", dump_json(summary.to_dict(), indent=2))
+    return summary
+
+
+def _train_or_load(run: Run, folder: Folder, options: TrainOptions) -> Summary:
+    """Train, or load the summary of a run that has ended."""
     trackers.check_installed(options.track)
     engine = engines.start(run.engine)
     try:

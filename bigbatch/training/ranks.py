@@ -13,7 +13,7 @@ from bigbatch.engines import horovod
 from bigbatch.errors import Problem
 from bigbatch.launch.processes import Process, run_ranks
 from bigbatch.run import Run
-from bigbatch.training.loop import TrainOptions
+from bigbatch.training.loop import TrainOptions, record_crossings
 
 
 def train_on_ranks(run: Run, folder: Folder, ranks: int, options: TrainOptions) -> Status | None:
@@ -29,7 +29,10 @@ def train_on_ranks(run: Run, folder: Folder, ranks: int, options: TrainOptions) 
     with folder.move_aside() if options.fresh else nullcontext():
         with folder.lock():
             folder.create(run)
-        return _resume_on_ranks(run.engine.name, folder, ranks, options)
+        status = _resume_on_ranks(run.engine.name, folder, ranks, options)
+    if options.targets and status in ("done", "diverged"):
+        record_crossings(folder, options.targets)
+    return status
 
 
 def _resume_on_ranks(engine: str, folder: Folder, ranks: int, options: TrainOptions) -> Status | None:

@@ -269,3 +269,23 @@ def test_an_image_folder_trains_with_worker_processes(tmp_path):
     alone = run.with_settings(["dataset.workers=0"])
     _, without = trained(alone, tmp_path / "without")
     assert same_bits(final_weights(with_workers), final_weights(without))
+
+
+def test_targets_are_recorded_while_training_and_found_later(tmp_path):
+    run = small_run(epochs=3)
+    summary = train(run, runs_dir=tmp_path, targets=["test_accuracy=0.5"])
+    reached = summary.crossings["test_accuracy=0.5"]
+    rows = [row for row in Folder(tmp_path / run.folder_name).metrics() if "test_accuracy" in row]
+    assert 0 < reached["samples"] <= next(row["samples"] for row in rows if row["test_accuracy"] >= 0.5)
+    later = train(run, runs_dir=tmp_path, targets=["test_accuracy=1.0"])  # finished: nothing is trained
+    assert later.crossings == {**summary.crossings, "test_accuracy=1": None}
+
+
+def test_targets_on_the_command_line(tmp_path):
+    path = write_run(small_run(epochs=1), tmp_path)
+    for ranks in (1, 2):
+        done = bigbatch("train", path, "--runs-dir", tmp_path, "--ranks", ranks, "--target", "test_accuracy=0.1")
+        assert ranks == 2 or "test_accuracy=0.1 after" in done.stdout
+    assert all(Folder(found.parent).summary().crossings for found in tmp_path.glob("*/summary.json"))
+    wrong = bigbatch("train", path, "--target", "accuracy=0.1", expect=2)
+    assert "there is no metric 'accuracy'" in wrong.stderr
