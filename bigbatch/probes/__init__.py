@@ -23,7 +23,8 @@ from bigbatch.probes.curvature import curvature
 from bigbatch.probes.gradient import gradient
 from bigbatch.probes.landscape import landscape
 from bigbatch.probes.lipschitz import lipschitz
-from bigbatch.probes.measurement.contract import Config, ProbeSet, ProbeState, Unmeasurable
+from bigbatch.probes.measurement.contract import ProbeConfig as Config
+from bigbatch.probes.measurement.contract import ProbeSet, ProbeState, Unmeasurable
 from bigbatch.probes.measurement.read_only import preserve_model
 from bigbatch.probes.noise_scale import noise_scale
 from bigbatch.probes.ratio import ratio

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState
 from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, sample_coordinates
 from bigbatch.probes.measurement.probed_model import fixed_objective
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
-from bigbatch.probes.measurement.record import Measurement, Record, to_json
+from bigbatch.probes.measurement.record import Measurement, Record
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     """For ResNet-20 about 300 training steps of batch 128, in proportion to samples and coordinates."""
 
     every_steps: PositiveInt = 5000
@@ -59,10 +59,9 @@ class CurvatureMeasurement(Measurement):
     coordinates: int
 
 
-def measure(state: ProbeState, config: Config) -> Row:
+def measure(state: ProbeState, config: Config) -> CurvatureMeasurement:
     with preserve_model(state.model):
-        row: Row = to_json(_measure_layers(fixed_objective(state, config.samples), config.coordinates, state.run.seed))
-        return row
+        return _measure_layers(fixed_objective(state, config.samples), config.coordinates, state.run.seed)
 
 
 def curvature(
@@ -92,58 +91,37 @@ def curvature(
 
 def _measure_layers(objective: Objective, coordinates: int, seed: int) -> CurvatureMeasurement:
     hessian = Hessian(objective)
-    layers: dict[str, dict[str, Any]] = {}
+    layers: dict[str, TensorCurvature] = {}
+    medians: dict[str, list[tuple[float, float]]] = {"weight": [], "bias": []}  # radius and trust ratio of each tensor
     for number, (name, parameter) in enumerate(objective.named.items()):
+        weight, gradient = parameter.detach(), hessian.gradient[number]
         places = sample_coordinates(parameter.numel(), coordinates, seed, number)
         second = hessian.diagonal_entries(number, places)
-        described = _describe_tensor(parameter.detach(), hessian.gradient[number], places, second)
-        layers[name] = {"kind": parameter_kind(name), **described}
-    return CurvatureMeasurement(
-        layers={name: TensorCurvature(**layer) for name, layer in layers.items()},
-        weight=_median_of_kind(layers.values(), "weight"),
-        bias=_median_of_kind(layers.values(), "bias"),
-        coordinates=coordinates,
-        **objective.conditions(),
-    )
-
-
-def parameter_kind(name: str) -> str:
-    """`bias` by the name that torch's layers give it (bias, bias_ih_l0); all others are a `weight`."""
-    return "bias" if name.rpartition(".")[2].startswith("bias") else "weight"
-
-
-def _describe_tensor(weight: Tensor, gradient: Tensor, places: Tensor, second: Tensor) -> dict[str, Any]:
-    slope = gradient.reshape(-1)[places.to(gradient.device)]
-    radius = _median((1 + slope.double().square()).pow(1.5) / second.double().abs())
-    trust_ratio = _median((weight / gradient).abs().reshape(-1))
-    median_gradient = _median(gradient.abs().reshape(-1))
-    return {
-        "radius": radius,
-        "trust_ratio": trust_ratio,
-        "off_by": trust_ratio / radius if math.isfinite(radius) and radius else None,
-        "median_ratio": _median(weight.abs().reshape(-1)) / median_gradient if median_gradient else None,
-        "negative": float((second < 0).double().mean()),
-        "measured": len(places),
-    }
-
-
-def _median(values: Tensor) -> float:
-    """The median without NaN: a dead weight, 0/0, has no radius."""
-    values = values[~values.isnan()]
-    if not len(values):
-        return math.nan
-    ordered = values.double().sort().values
-    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return float(high) if torch.isinf(high) else float((low + high) / 2)
-
-
-def _median_of_kind(layers: Iterable[dict[str, Any]], kind: str) -> MedianRadius | None:
-    of_kind = [layer for layer in layers if layer["kind"] == kind]
-    if not of_kind:
-        return None
-    return MedianRadius(
-        *(
-            _median(torch.tensor([layer[measure] for layer in of_kind], dtype=torch.float64))
-            for measure in ("radius", "trust_ratio")
+        slope = gradient.reshape(-1)[places.to(gradient.device)]
+        radius = _median((1 + slope.double().square()).pow(1.5) / second.double().abs())
+        trust_ratio = _median((weight / gradient).abs())
+        median_gradient = _median(gradient.abs())
+        # torch's layers name it bias or bias_ih_l0
+        kind = "bias" if name.rpartition(".")[2].startswith("bias") else "weight"
+        medians[kind].append((radius, trust_ratio))
+        layers[name] = TensorCurvature(
+            kind=kind,
+            radius=radius,
+            trust_ratio=trust_ratio,
+            off_by=trust_ratio / radius if math.isfinite(radius) and radius else None,
+            median_ratio=_median(weight.abs()) / median_gradient if median_gradient else None,
+            negative=float((second < 0).double().mean()),
+            measured=len(places),
         )
-    )
+    by_kind: dict[str, Any] = {
+        kind: MedianRadius(*map(_median, zip(*found, strict=True))) if found else None
+        for kind, found in medians.items()
+    }
+    return CurvatureMeasurement(layers=layers, coordinates=coordinates, **by_kind, **objective.conditions())
+
+
+def _median(numbers: Tensor | Sequence[float]) -> float:
+    """The median without NaN: a dead weight, 0/0, has no radius."""
+    values = torch.as_tensor(numbers, dtype=torch.float64)
+    values = values[~values.isnan()]
+    return float(np.median(values.cpu().numpy())) if len(values) else math.nan

@@ -15,21 +15,19 @@ from torch.nn import Parameter
 
 from bigbatch import rng
 from bigbatch.errors import Problem, did_you_mean
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState
 from bigbatch.probes.measurement.objective import (
     DRAWS,
     Loss,
     describe_mode,
     differentiate,
     require_finite,
-    require_per_sample,
     sample_coordinates,
     trainable_parameters,
 )
 from bigbatch.probes.measurement.probed_model import ProbedModel
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
-from bigbatch.probes.measurement.record import Measurement, Record, to_json
+from bigbatch.probes.measurement.record import Measurement, Record
 from bigbatch.probes.measurement.samples import index_samples
 from bigbatch.selectors import small_loss
 
@@ -37,7 +35,7 @@ _SMALLEST_BATCH = 32
 _MOST_COORDINATES = 4096
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     every_steps: PositiveInt = 1000
     layer: str | None = None  # a parameter or a module; None: the first fully connected layer
     batches: tuple[int, ...] | None = None  # None: 32, 64 ... and the whole population
@@ -83,15 +81,14 @@ class GradientMeasurement(Measurement):
     by_discard: list[DiscardGradient] | None
 
 
-def measure(state: ProbeState, config: Config) -> Row:
+def measure(state: ProbeState, config: Config) -> GradientMeasurement:
     smaller = {"population": config.population or 2048, "discard_batch": config.discard_batch or 1024}
     return measure_at_rest(state, config.model_copy(update=smaller))
 
 
-def measure_at_rest(state: ProbeState, config: Config) -> Row:
+def measure_at_rest(state: ProbeState, config: Config) -> GradientMeasurement:
     with preserve_model(state.model):
-        row: Row = to_json(_measure_gradients(ProbedModel.of_run(state), config))
-        return row
+        return _measure_gradients(ProbedModel.of_run(state), config)
 
 
 def gradient(
@@ -128,8 +125,15 @@ def _measure_gradients(probed: ProbedModel, config: Config) -> GradientMeasureme
     sizes = choose_batches(config.batches, population)
     smallest = sizes[0]
     indices = probed.fixed_indices(population // smallest * smallest)
-    gradients = _micro_batch_gradients(probed, indices.split(smallest), parameter)
+    # each micro-batch's mean gradient in float64, with its own dropout masks as batches have
+    places = sample_coordinates(parameter.numel(), _MOST_COORDINATES, probed.seed).to(parameter.device)
+    own = (probed.objective(part, n).gradient([parameter])[0] for n, part in enumerate(indices.split(smallest)))
+    gradients = torch.stack([gradient.reshape(-1)[places].double() for gradient in own])
     by_batch = [_compare_with_theory(gradients, size, smallest, config.draws, probed.seed) for size in sizes]
+    # least squares over log n, without the whole population, which is one batch and has no noise
+    noisy = [row for row in by_batch if row.measured > 0 and row.batch < len(indices)]
+    logs = np.log([(row.batch, row.measured) for row in noisy]) if len(noisy) > 1 else None
+    exponent = None if logs is None else float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
     discard_batch = by_discard = None
     if config.discards:
         discard_batch = max(1, min(config.discard_batch or 8192, total) // smallest) * smallest
@@ -139,7 +143,7 @@ def _measure_gradients(probed: ProbedModel, config: Config) -> GradientMeasureme
         layer=name,
         population=len(indices),
         by_batch=by_batch,
-        exponent=_fit_exponent(by_batch, len(indices)),
+        exponent=exponent,
         discard_batch=discard_batch,
         by_discard=by_discard,
         **describe_mode(probed.model, smallest),
@@ -185,27 +189,25 @@ def choose_batches(batches: Sequence[int] | None, population: int) -> list[int]:
 # -- gradients
 
 
-def _micro_batch_gradients(probed: ProbedModel, micro_batches: Sequence[Tensor], parameter: Parameter) -> Tensor:
-    """[micro-batches, coordinates] in float64: each one's mean gradient, on at most 4096 coordinates of the layer."""
-    places = sample_coordinates(parameter.numel(), _MOST_COORDINATES, probed.seed).to(parameter.device)
-    gradients = []
-    for number, indices in enumerate(micro_batches):  # each with its own dropout masks, as batches have
-        (own,) = probed.objective(indices, number).gradient([parameter])
-        gradients.append(own.reshape(-1)[places].double())
-    return torch.stack(gradients)
-
-
 def _compare_with_theory(gradients: Tensor, batch: int, micro_batch: int, draws: int, seed: int) -> BatchGradient:
     """Mean |g| of batches of whole micro-batches, drawn without replacement, beside what theory expects."""
-    count = len(gradients)
+    count, taken = len(gradients), batch // micro_batch
     population = count * micro_batch
     mean = gradients.mean(dim=0)
-    # micro-batches are a random partition: their variance around the mean, with count − 1, is σ²/n without bias
-    spread = gradients.std(dim=0) * math.sqrt(micro_batch) / _c4(count) if count > 1 else torch.zeros_like(mean)
-    taken = batch // micro_batch
-    found = torch.stack(
-        [gradients[order[:taken]].mean(dim=0).abs().mean() for order in _draw_batches(count, taken, draws, seed)]
-    )
+    spread = torch.zeros_like(mean)
+    if count > 1:
+        # c₄: the factor by which the standard deviation of so few normal numbers is too small on average
+        c4 = math.sqrt(2 / (count - 1)) * math.exp(math.lgamma(count / 2) - math.lgamma((count - 1) / 2))
+        # micro-batches are a random partition: their variance around the mean, with count − 1, is σ²/n without bias
+        spread = gradients.std(dim=0) * math.sqrt(micro_batch) / c4
+    orders = [torch.arange(count)] if taken == count else []  # the whole population is one batch
+    shuffle = 0
+    while (
+        taken < count and len(orders) < draws
+    ):  # disjoint batches until all micro-batches are used, then a new shuffle
+        orders += list(rng.permutation(count, seed, shuffle, DRAWS).split(taken))[: count // taken]
+        shuffle += 1
+    found = torch.stack([gradients[order].mean(dim=0).abs().mean() for order in orders[:draws]])
     sigma = float(spread.mean())
     left = (population - batch) / (population - 1) if population > 1 else 0.0
     return BatchGradient(
@@ -218,36 +220,11 @@ def _compare_with_theory(gradients: Tensor, batch: int, micro_batch: int, draws:
     )
 
 
-def _c4(count: int) -> float:
-    """c₄: the factor by which the standard deviation of so few normal numbers is too small on average."""
-    return math.sqrt(2 / (count - 1)) * math.exp(math.lgamma(count / 2) - math.lgamma((count - 1) / 2))
-
-
-def _draw_batches(count: int, taken: int, draws: int, seed: int) -> list[Tensor]:
-    """Disjoint batches until all micro-batches are used, then a new shuffle; the whole population is one batch."""
-    if taken == count:
-        return [torch.arange(count)]
-    orders: list[Tensor] = []
-    shuffle = 0
-    while len(orders) < draws:
-        orders += list(rng.permutation(count, seed, shuffle, DRAWS).split(taken))[: count // taken]
-        shuffle += 1
-    return orders[:draws]
-
-
 def folded_normal(mean: Tensor, deviation: Tensor) -> Tensor:
     """E|x| of x ~ N(mean, deviation²): σ√(2/π)·exp(−μ²/2σ²) + μ·erf(μ/σ√2)."""
     safe = deviation.clamp_min(torch.finfo(deviation.dtype).tiny)
     spread = deviation * math.sqrt(2 / math.pi) * torch.exp(-0.5 * (mean / safe).square())
     return spread + mean * torch.erf(mean / safe / math.sqrt(2))
-
-
-def _fit_exponent(by_batch: list[BatchGradient], population: int) -> float | None:
-    """Least squares over log n, without the whole population, which is one batch and has no noise."""
-    rows = [row for row in by_batch if row.measured > 0 and row.batch < population]
-    if len(rows) < 2:
-        return None
-    return float(np.polyfit(np.log([row.batch for row in rows]), np.log([row.measured for row in rows]), 1)[0])
 
 
 # -- discarding small losses
@@ -257,16 +234,27 @@ def _discard_small_losses(
     probed: ProbedModel, micro_batches: Sequence[Tensor], parameter: Parameter, discards: Sequence[float]
 ) -> list[DiscardGradient]:
     """One pass for the losses, then one in which each micro-batch's backward pass runs once per fraction."""
-    losses = torch.cat([probed.objective(own, number).per_sample_losses() for number, own in enumerate(micro_batches)])
+
+    def compute_losses(number: int) -> Tensor:
+        ((losses, size),) = probed.objective(micro_batches[number], number).micro_batch_losses()
+        if losses.shape != (size,):
+            raise Problem(
+                f"the loss has shape {tuple(losses.shape)} for {size} samples, but this probe needs each sample's own: "
+                f"return one loss per sample, as reduction='none' does"
+            )
+        return losses
+
+    with torch.no_grad():
+        losses = torch.cat([compute_losses(number) for number in range(len(micro_batches))])
     kept = [small_loss(losses, discard, divisor="all") for discard in (0.0, *discards)]
     sums = [torch.zeros_like(parameter, dtype=torch.float64) for _ in kept]
     start = 0
-    for number, own in enumerate(micro_batches):
-        for own_losses, size in probed.objective(own, number).micro_batch_losses():
-            for weights, total in zip(kept, sums, strict=True):
-                weighted = (require_per_sample(own_losses, size) * weights[start : start + size]).sum()
-                total.add_(differentiate(weighted, [parameter], retain_graph=True)[0])
-            start += size
+    for number, indices in enumerate(micro_batches):
+        own_losses = compute_losses(number)
+        for weights, total in zip(kept, sums, strict=True):
+            weighted = (own_losses * weights[start : start + len(indices)]).sum()
+            total.add_(differentiate(weighted, [parameter], retain_graph=True)[0])
+        start += len(indices)
     require_finite(sums, "the gradient")
     whole = sums[0].reshape(-1)
     return [

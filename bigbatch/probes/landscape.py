@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import json
 import math
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from bigbatch import rng
+from bigbatch.artifacts.metrics import read_rows
 from bigbatch.datasets import sha256
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
 from bigbatch.errors import Problem
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row
 from bigbatch.probes.measurement.objective import DIRECTIONS, Loss, Objective, Vector
 from bigbatch.probes.measurement.probed_model import fixed_objective
 from bigbatch.probes.measurement.read_only import Mode, preserve_model, preserve_tensors
 from bigbatch.probes.measurement.record import Measurement, to_json
-from bigbatch.probes.measurement.samples import list_tensors
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     every_steps: PositiveInt = 5000
     samples: PositiveInt = 256
     dimensions: Literal[1, 2] = 1
@@ -47,7 +48,7 @@ class LandscapeMeasurement(Measurement):
     samples: int
 
 
-def measure(state: ProbeState, config: Config) -> Row:
+def measure(state: ProbeState, config: Config) -> LandscapeMeasurement:
     if config.progress:
         raise Problem(
             f"probe 'landscape' can keep points in {config.progress} only where the weights do not change: "
@@ -56,11 +57,9 @@ def measure(state: ProbeState, config: Config) -> Row:
     return measure_at_rest(state, config)
 
 
-def measure_at_rest(state: ProbeState, config: Config) -> Row:
+def measure_at_rest(state: ProbeState, config: Config) -> LandscapeMeasurement:
     with preserve_model(state.model):
-        objective = fixed_objective(state, config.samples)
-        row: Row = to_json(_measure_losses(objective, config, state.run.seed, state.engine))
-        return row
+        return _measure_losses(fixed_objective(state, config.samples), config, state.run.seed, state.engine)
 
 
 def landscape(
@@ -111,17 +110,24 @@ def _measure_losses(objective: Objective, config: Config, seed: int, engine: Eng
     directions = [random_direction(objective.parameters, seed, number) for number in range(config.dimensions)]
     grid = [(a, b) for a in at for b in (at if config.dimensions == 2 else [0.0])]
     about = {"dimensions": config.dimensions, "radius": config.radius, "seed": seed, **objective.conditions()}
-    key = {**about, "points": points, "weights": _hash_tensors(objective)}
-    file = PointsFile(config.progress, engine, key) if config.progress else None
-    known = _read_known_points(file, engine) if file else {}
+    tensors = [*objective.parameters, *objective.model.buffers(), *tree_leaves((objective.inputs, objective.targets))]
+    weights = sha256(*(tensor.detach().cpu().reshape(-1) for tensor in tensors if isinstance(tensor, Tensor)))
+    header = {**about, "points": points, "weights": weights}
+    known = _read_known_points(config.progress, header, engine)
     open_points = [number for number in range(len(grid)) if number not in known]
     losses = torch.zeros(len(grid), dtype=torch.float64, device=engine.device)
-    with file or nullcontext(), preserve_tensors(objective.parameters) as origin:
+    with (
+        _append_points(config.progress, header, engine.rank) as add_point,
+        preserve_tensors(objective.parameters) as origin,
+    ):
         for number in open_points[engine.rank :: engine.world_size]:
-            _move_along(objective.parameters, origin, directions, grid[number])
+            with torch.no_grad():
+                for index, parameter in enumerate(objective.parameters):
+                    parameter.copy_(origin[index])
+                    for distance, direction in zip(grid[number], directions, strict=False):
+                        parameter.add_(direction[index], alpha=distance)
             losses[number] = objective.value()
-            if file:
-                file.add(number, float(losses[number]))
+            add_point(number, float(losses[number]))
     found = engine.sum(losses).tolist()
     for number, value in known.items():
         found[number] = value
@@ -130,89 +136,47 @@ def _measure_losses(objective: Objective, config: Config, seed: int, engine: Eng
     return LandscapeMeasurement(at=at, losses=found, reused=len(known), **about)
 
 
-def _read_known_points(file: PointsFile, engine: Engine) -> dict[int, float]:
-    """Rank 0 reads, all ranks get the points, or the problem: no rank waits for another."""
-    found: dict[int, float] | str = {}
-    if engine.rank == 0:
-        try:
-            found = file.read()
-        except Problem as problem:
-            found = str(problem)
-    found = engine.broadcast(found)
-    if isinstance(found, str):
-        raise Problem(found)
-    return found
+# -- finished points: one file per rank, one line per point after a line that says what they are points of
 
 
-@torch.no_grad()
-def _move_along(parameters: Vector, origin: Vector, directions: list[Vector], place: tuple[float, float]) -> None:
-    for number, parameter in enumerate(parameters):
-        parameter.copy_(origin[number])
-        for distance, direction in zip(place, directions, strict=False):
-            parameter.add_(direction[number], alpha=distance)
-
-
-def _hash_tensors(objective: Objective) -> str:
-    samples = list_tensors(objective.inputs, objective.targets)
-    tensors = [*objective.parameters, *objective.model.buffers(), *samples]
-    return sha256(*(tensor.detach().cpu().reshape(-1) for tensor in tensors))
-
-
-class PointsFile:
-    """Finished points: one file per rank, one line per point after a line that says what they are points of."""
-
-    def __init__(self, path: Path, engine: Engine, about: dict[str, Any]) -> None:
-        self.path, self.engine, self.about = path, engine, about
-        self._file: IO[str] | None = None
-
-    def read(self) -> dict[int, float]:
-        """The points of all ranks so far. A kill may have cut a last line short: that point is measured again."""
-        known: dict[int, float] = {}
-        for file in sorted(self.path.parent.glob(f"{self.path.name}.rank*")):
-            lines = file.read_text(encoding="utf-8").splitlines()
-            if not lines or _parse_line(lines[0]) is None:
-                continue
-            if _parse_line(lines[0]) != self.about:
+def _read_known_points(path: Path | None, header: Row, engine: Engine) -> dict[int, float]:
+    """The points of all ranks so far. Rank 0 reads, all ranks get the points, or the problem: no rank waits."""
+    known: dict[int, float] = {}
+    problem = ""
+    try:
+        for file in sorted(path.parent.glob(f"{path.name}.rank*")) if path and engine.rank == 0 else ():
+            rows: list[Any] = list(read_rows(file))  # without a line that a kill cut short
+            if rows and rows[0] != header:
                 raise Problem(
                     f"{file} has points of another landscape (weights, samples or options differ): "
                     f"remove it, or give another file"
                 )
-            for line in lines[1:]:
-                point = _parse_line(line)
-                if point is not None:
-                    known[point[0]] = math.nan if point[1] is None else point[1]
-        return known
-
-    def add(self, number: int, loss: float) -> None:
-        assert self._file is not None
-        self._file.write(json.dumps([number, to_json(loss)]) + "\n")
-        self._file.flush()
-
-    def __enter__(self) -> PointsFile:
-        file = self.path.with_name(f"{self.path.name}.rank{self.engine.rank}")
-        try:
-            _cut_incomplete_line(file)
-            self._file = file.open("a", encoding="utf-8")
-            if self._file.tell() == 0:
-                self._file.write(json.dumps(self.about) + "\n")
-                self._file.flush()
-        except OSError as error:
-            raise Problem(f"{file} could not be written ({error.strerror}): give another file") from error
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self._file is not None
-        self._file.close()
+            known |= {number: math.nan if loss is None else loss for number, loss in rows[1:]}
+    except Problem as error:
+        problem = str(error)
+    if path:
+        known, problem = engine.broadcast((known, problem))
+    if problem:
+        raise Problem(problem)
+    return known
 
 
-def _cut_incomplete_line(file: Path) -> None:
-    if file.exists():
-        text = file.read_text(encoding="utf-8")
-        file.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
-
-
-def _parse_line(line: str) -> Any:
+@contextmanager
+def _append_points(path: Path | None, header: Row, rank: int) -> Iterator[Callable[[int, float], None]]:
+    """Yield a function that adds a finished point to this rank's file."""
+    if path is None:
+        yield lambda number, loss: None
+        return
+    file = path.with_name(f"{path.name}.rank{rank}")
     try:
-        return json.loads(line)
-    except ValueError:
-        return None
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        file.write_text(text[: text.rfind("\n") + 1] or json.dumps(header) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"{file} could not be written ({error.strerror}): give another file") from error
+    with file.open("a", encoding="utf-8") as output:
+
+        def add_point(number: int, loss: float) -> None:
+            output.write(json.dumps([number, to_json(loss)]) + "\n")
+            output.flush()
+
+        yield add_point

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row, Unmeasurable, latest_row
-from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, Vector, dot, move_parameters, norm
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row, Unmeasurable, latest_row
+from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, dot, move_parameters, norm
 from bigbatch.probes.measurement.probed_model import fixed_objective
 from bigbatch.probes.measurement.read_only import Mode, preserve_model, preserve_tensors
 from bigbatch.probes.measurement.record import Measurement, to_json
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     """Gradient and Hessian are those of a small fixed batch, as in the paper."""
 
     samples: PositiveInt = 32
@@ -40,8 +38,9 @@ def measure(state: ProbeState, config: Config) -> Row:
         row: Row = to_json(_measure_along_gradient(fixed_objective(state, config.samples), config))
     row |= {"step": state.position.step + 1, "epochs": state.position.epochs}
     earlier = latest_row(state.history, "lipschitz")
-    row["peak"] = find_peak([earlier["peak"], row] if earlier else [row], "exact" if config.exact else "finite")
-    return row
+    value = "exact" if config.exact else "finite"
+    highest = max([earlier["peak"], row] if earlier else [row], key=lambda found: found[value])
+    return row | {"peak": {name: highest[name] for name in (value, "step", "epochs")}}
 
 
 def lipschitz(
@@ -65,12 +64,6 @@ def lipschitz(
         return _measure_along_gradient(Objective(model, loss, inputs, targets), config)
 
 
-def find_peak(rows: Iterable[Row], key: str = "exact") -> Row:
-    """Where L(x, g) was largest: its value, step and epochs."""
-    highest = max(rows, key=lambda row: row[key])
-    return {name: highest[name] for name in (key, "step", "epochs")}
-
-
 def _measure_along_gradient(objective: Objective, config: Config) -> LipschitzMeasurement:
     hessian = Hessian(objective) if config.exact else None
     gradient = hessian.gradient if hessian else objective.gradient()
@@ -81,20 +74,12 @@ def _measure_along_gradient(objective: Objective, config: Config) -> LipschitzMe
     distance = config.radius * norm([parameter.detach() for parameter in objective.parameters])
     exact = dot(unit, hessian.multiply(unit)) if hessian else None
     del hessian  # and with it the graph, which the moves below would invalidate
-    return LipschitzMeasurement(
-        exact=exact,
-        finite=_finite_difference(objective, unit, distance),
-        radius=distance,
-        gradient_norm=length,
-        **objective.conditions(),
-    )
-
-
-def _finite_difference(objective: Objective, unit: Vector, distance: float) -> float:
-    """uᵀHu as (g(w + εu) − g(w − εu))·u / 2ε."""
-    slopes = []
+    slopes = []  # the difference is uᵀHu as (g(w + εu) − g(w − εu))·u / 2ε
     with preserve_tensors(objective.parameters) as origin:
         for sign in (1, -1):
             move_parameters(objective.parameters, origin, unit, sign * distance)
             slopes.append(dot(objective.gradient(), unit))
-    return (slopes[0] - slopes[1]) / (2 * distance)
+    finite = (slopes[0] - slopes[1]) / (2 * distance)
+    return LipschitzMeasurement(
+        exact=exact, finite=finite, radius=distance, gradient_norm=length, **objective.conditions()
+    )

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from bigbatch import rng
 from bigbatch.errors import Problem
 from bigbatch.position import split_evenly
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row, Unmeasurable, latest_row
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row, Unmeasurable, latest_row, measured_rows
 from bigbatch.probes.measurement.objective import (
     DRAWS,
     Loss,
@@ -29,13 +28,13 @@ from bigbatch.probes.measurement.objective import (
 )
 from bigbatch.probes.measurement.probed_model import ProbedModel
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
-from bigbatch.probes.measurement.record import Measurement, Record, to_json
+from bigbatch.probes.measurement.record import Measurement, Record
 from bigbatch.probes.measurement.samples import index_samples
 
 _FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own variance
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     needs_micro_gradients = True
     every_steps: PositiveInt = 10
     smoothing: float = Field(0.9, ge=0, lt=1)  # of noise and signal, never of their quotient, whose mean is biased
@@ -81,13 +80,12 @@ def measure(state: ProbeState, config: Config) -> Row:
     return row | _interval_over_rows(state.history, row, config) | {"layers": layers}
 
 
-def measure_at_rest(state: ProbeState, config: Config) -> Row:
+def measure_at_rest(state: ProbeState, config: Config) -> NoiseScaleMeasurement:
     """At the present weights, from many batches of the run's size."""
     batch, own = state.batch.count, state.split.micro_batch
     with preserve_model(state.model):
         smaller = own if own < batch else max(1, batch // 4)
-        row: Row = to_json(_measure_noise_scale(ProbedModel.of_run(state), batch, smaller, config))
-        return row
+        return _measure_noise_scale(ProbedModel.of_run(state), batch, smaller, config)
 
 
 def noise_scale(
@@ -171,14 +169,14 @@ def bootstrap_noise_scales(
     rows = len(noise)
     weight = np.ones(rows) if weights is None else np.asarray(weights, float)
     picked = _resample_rows(rows)
-    total = weight[picked].sum(axis=1)
-    drawn = []
     widening = math.sqrt(rows / (rows - 1)) * (1 + 1.2 / rows)
-    for values in (np.asarray(noise, float), np.asarray(signal, float)):
-        centre = (weight * values).sum() / weight.sum()
-        resampled = (weight * values)[picked].sum(axis=1) / total
-        drawn.append(centre + (resampled - centre) * widening)
-    drawn_noise, drawn_signal = drawn
+
+    def draw_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        centre = float((weight * values).sum() / weight.sum())
+        resampled: NDArray[np.float64] = (weight * values)[picked].sum(axis=1) / weight[picked].sum(axis=1)
+        return centre + (resampled - centre) * widening
+
+    drawn_noise, drawn_signal = draw_means(np.asarray(noise, float)), draw_means(np.asarray(signal, float))
     without_signal = drawn_signal <= 0
     return np.where(without_signal, np.inf, drawn_noise / np.where(without_signal, 1.0, drawn_signal))
 
@@ -230,8 +228,7 @@ def _update_averages(noise: float, signal: float, earlier: Row | None, smoothing
 def _interval_over_rows(history: list[Row], row: Row, config: Config) -> Row:
     """Over as many rows as hold more than nine tenths of the moving average's weight."""
     window = max(_FEWEST_ROWS, math.ceil(2.5 / (1 - config.smoothing)))
-    earlier = [past["noise_scale"] for past in reversed(history) if "noise_scale" in past]
-    rows = [row, *(past for past in earlier if "problem" not in past)][:window]
+    rows = [row, *measured_rows(history, "noise_scale")][:window]
     if len(rows) < _FEWEST_ROWS:
         return {"interval": None, "only_lower_bound": None}
     weights = [config.smoothing**age for age in range(len(rows))]
@@ -283,25 +280,21 @@ def sample_noise_and_signal(
             f"noise_scale cannot draw a batch of {global_batch} from {len(probed.samples)} samples: "
             f"use at most {len(probed.samples)}"
         )
-    pairs = [_noise_and_signal_of_batch(probed, global_batch, micro_batch, number) for number in range(batches)]
+    # even micro-batches: 1/n accounts for sizes that differ
+    slices = split_evenly(0, global_batch, -(-global_batch // micro_batch))
+    all_inverse = 1 / len(probed.samples)
+    inverse = sum(1 / own.count for own in slices) / len(slices)
+    pairs: list[tuple[Tensor, Tensor]] = []
+    for number in range(batches):
+        indices = rng.permutation(len(probed.samples), probed.seed, number, DRAWS)[:global_batch]
+        whole = [torch.zeros_like(parameter) for parameter in trainable_parameters(probed.model).values()]
+        squares: list[Tensor] = []
+        for own in slices:
+            gradient = probed.objective(indices[own.start : own.stop], number, own.start).gradient()
+            squares.append(tensor_norms(gradient).square())
+            for total, added in zip(whole, gradient, strict=True):
+                total.add_(added, alpha=own.count / global_batch)
+        small, large = torch.stack(squares).mean(dim=0), tensor_norms(whole).square()
+        pairs.append(noise_and_signal(small, inverse - all_inverse, large, 1 / global_batch - all_inverse))
     noise, signal = (torch.stack(part) for part in zip(*pairs, strict=True))
     return noise, signal
-
-
-def _noise_and_signal_of_batch(
-    probed: ProbedModel, global_batch: int, micro_batch: int, number: int
-) -> tuple[Tensor, Tensor]:
-    """trΣ and |G|² of each tensor from one batch, in even micro-batches: 1/n accounts for sizes that differ."""
-    indices = rng.permutation(len(probed.samples), probed.seed, number, DRAWS)[:global_batch]
-    whole = [torch.zeros_like(parameter) for parameter in trainable_parameters(probed.model).values()]
-    squares: list[Tensor] = []
-    slices = split_evenly(0, global_batch, -(-global_batch // micro_batch))
-    for own in slices:
-        gradient = probed.objective(indices[own.start : own.stop], number, own.start).gradient()
-        squares.append(tensor_norms(gradient).square())
-        for total, added in zip(whole, gradient, strict=True):
-            total.add_(added, alpha=own.count / global_batch)
-    small, inverse = torch.stack(squares).mean(dim=0), sum(1 / own.count for own in slices) / len(slices)
-    all_inverse = 1 / len(probed.samples)
-    large = tensor_norms(whole).square()
-    return noise_and_signal(small, inverse - all_inverse, large, 1 / global_batch - all_inverse)

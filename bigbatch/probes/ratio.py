@@ -9,14 +9,13 @@ import torch
 from torch import nn
 
 from bigbatch.errors import Problem
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState
 from bigbatch.probes.measurement.objective import Loss, Objective, require_finite, tensor_norms, trainable_parameters
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Record
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     pass
 
 
@@ -27,8 +26,8 @@ class TensorRatio(Record):
     ratio: float | None  # None where the gradient is zero
 
 
-def measure(state: ProbeState, config: Config) -> Row:
-    return dict(ratio(state.model))
+def measure(state: ProbeState, config: Config) -> dict[str, TensorRatio]:
+    return ratio(state.model)
 
 
 @torch.no_grad()

@@ -11,8 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from bigbatch import rng
-from bigbatch.probes.measurement import contract
-from bigbatch.probes.measurement.contract import ProbeState, Row
+from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState
 from bigbatch.probes.measurement.objective import (
     DIRECTIONS,
     Hessian,
@@ -25,10 +24,10 @@ from bigbatch.probes.measurement.objective import (
 )
 from bigbatch.probes.measurement.probed_model import fixed_objective
 from bigbatch.probes.measurement.read_only import Mode, preserve_model, preserve_tensors
-from bigbatch.probes.measurement.record import Measurement, to_json
+from bigbatch.probes.measurement.record import Measurement
 
 
-class Config(contract.Config):
+class Config(ProbeConfig):
     """For ResNet-20 about 60 training steps of batch 128 from a cold start, in proportion to samples and products."""
 
     every_steps: PositiveInt = 2000
@@ -54,13 +53,12 @@ class SharpnessMeasurement(Measurement):
     samples: int
 
 
-def measure(state: ProbeState, config: Config) -> Row:
+def measure(state: ProbeState, config: Config) -> SharpnessMeasurement:
     with preserve_model(state.model):
         start = state.probes.memory.get("sharpness")
         found, top = measure_sharpness(fixed_objective(state, config.samples), config, state.run.seed, start)
     state.probes.memory["sharpness"] = top
-    row: Row = to_json(found)
-    return row
+    return found
 
 
 def sharpness(
@@ -89,6 +87,7 @@ class Spectrum:
     values: Tensor  # all Ritz values, largest first
     vectors: Tensor  # [products, products], in the basis, a column each
     residuals: Tensor
+    converged: bool  # whether the residuals of the wanted values are within the tolerance
 
 
 def measure_sharpness(
@@ -96,27 +95,30 @@ def measure_sharpness(
 ) -> tuple[SharpnessMeasurement, Tensor]:
     """The measurement, and the vector to start from next time."""
     hessian = Hessian(objective)
-    size = sum(parameter.numel() for parameter in objective.parameters)
-    wanted = min(config.eigenvalues, size)
     first = _random_signs(objective, seed, 0)
+    wanted = min(config.eigenvalues, len(first))
     if start is not None:  # with a small random part: an eigenvector alone would span nothing new
         first = start + 0.05 * first / first.norm()
     spectrum = run_lanczos(hessian, first, wanted, config)
     trace, trace_error = _estimate_trace(hessian, spectrum, config.trace_products, objective, seed)
     top = spectrum.vectors[:, :wanted].sum(dim=1).to(spectrum.basis.dtype) @ spectrum.basis
-    residuals = spectrum.residuals[:wanted]
-    scale = float(spectrum.values.abs().max())
     gradient = hessian.gradient
-    del hessian
+    del hessian  # and with it the graph, which the move below would invalidate
+    sam, length = 0.0, norm(gradient)
+    if length > 0:
+        before = objective.value()
+        with preserve_tensors(objective.parameters) as origin:
+            move_parameters(objective.parameters, origin, gradient, config.sam_radius / length)
+            sam = objective.value() - before
     found = SharpnessMeasurement(
         eigenvalues=spectrum.values[:wanted].tolist(),
-        residuals=residuals.tolist(),
+        residuals=spectrum.residuals[:wanted].tolist(),
         smallest=float(spectrum.values[-1]),
         products=len(spectrum.diagonal),
-        converged=bool((residuals <= config.tolerance * scale).all()),
+        converged=spectrum.converged,
         trace=trace,
         trace_error=trace_error,
-        sam=_measure_sam(objective, gradient, config.sam_radius),
+        sam=sam,
         sam_radius=config.sam_radius,
         **objective.conditions(),
     )
@@ -138,24 +140,17 @@ def run_lanczos(hessian: Hessian, start: Tensor, wanted: int, config: Config) ->
         for _ in range(2):
             new = new - (basis[: number + 1] @ new) @ basis[: number + 1]
         length = float(new.norm())
-        spectrum = _ritz_pairs(basis[: number + 1], diagonal, off_diagonal, length)
-        scale = float(spectrum.values.abs().max())
+        off = torch.tensor(off_diagonal, dtype=torch.float64)
+        matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64)) + torch.diag(off, 1) + torch.diag(off, -1)
+        values, vectors = torch.linalg.eigh(matrix)
+        residuals, scale = length * vectors[-1].abs().flip(0), float(values.abs().max())
+        converged = bool((residuals[:wanted] <= config.tolerance * scale).all())
         exhausted = length <= 1e3 * torch.finfo(start.dtype).eps * max(scale, 1e-30)
-        enough = number + 1 >= wanted and bool((spectrum.residuals[:wanted] <= config.tolerance * scale).all())
-        if number + 1 == products or exhausted or enough:
-            return spectrum
+        if number + 1 == products or exhausted or (number + 1 >= wanted and converged):
+            vectors = vectors.flip(1).to(basis.device)
+            return Spectrum(basis[: number + 1], diagonal, values.flip(0), vectors, residuals, converged)
         off_diagonal.append(length)
         basis[number + 1] = new / length
-
-
-def _ritz_pairs(basis: Tensor, diagonal: list[float], off_diagonal: list[float], length: float) -> Spectrum:
-    matrix = torch.diag(torch.tensor(diagonal, dtype=torch.float64))
-    if off_diagonal:
-        off = torch.tensor(off_diagonal, dtype=torch.float64)
-        matrix += torch.diag(off, 1) + torch.diag(off, -1)
-    values, vectors = torch.linalg.eigh(matrix)
-    values, vectors = values.flip(0), vectors.flip(1)
-    return Spectrum(basis, list(diagonal), values, vectors.to(basis.device), length * vectors[-1].abs())
 
 
 def _estimate_trace(
@@ -163,8 +158,7 @@ def _estimate_trace(
 ) -> tuple[float, float | None]:
     """tr QᵀHQ + tr (1−QQᵀ)H(1−QQᵀ), the second part from random signs."""
     within = math.fsum(spectrum.diagonal)
-    size = spectrum.basis.shape[1]
-    if len(spectrum.diagonal) == size:
+    if len(spectrum.diagonal) == spectrum.basis.shape[1]:
         return within, 0.0
     if products == 0:
         return math.nan, None
@@ -184,13 +178,3 @@ def _random_signs(objective: Objective, *key: int) -> Tensor:
     parameter = objective.parameters[0]
     size = sum(parameter.numel() for parameter in objective.parameters)
     return (torch.randint(0, 2, (size,), generator=generator) * 2 - 1).to(parameter.device, parameter.dtype)
-
-
-def _measure_sam(objective: Objective, gradient: list[Tensor], radius: float) -> float:
-    length = norm(gradient)
-    if length == 0:
-        return 0.0
-    before = objective.value()
-    with preserve_tensors(objective.parameters) as origin:
-        move_parameters(objective.parameters, origin, gradient, radius / length)
-        return objective.value() - before

@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.probes.measurement.record import to_json
+from bigbatch.probes.measurement.record import Record, to_json
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]  # a row of metrics.jsonl, or a probe's part of one
 # A row, or a generator that yields where the step is taken and returns its row after it
-Answer = Row | Generator[None, None, Row]
+Answer = Row | Record | Generator[None, None, Row]
 
 
 class Unmeasurable(Problem):
     """There is nothing to measure here, such as a gradient that is not finite. Training continues; its row says why."""
 
 
-class Config(parts.Config):
+class ProbeConfig(parts.Config):
     """The options that every probe has."""
 
     every_steps: PositiveInt = 100
@@ -107,7 +107,10 @@ def finish_after_step(answer: Generator[None, None, Row]) -> Row:
     raise AssertionError("a probe yields once, where the step is taken")
 
 
+def measured_rows(history: list[Row], name: str) -> Iterator[Row]:
+    """The rows of a probe that have a measurement, latest first."""
+    return (row[name] for row in reversed(history) if name in row and "problem" not in row[name])
+
+
 def latest_row(history: list[Row], name: str) -> Row | None:
-    """The latest row of a probe that has a measurement."""
-    rows = (row[name] for row in reversed(history) if name in row)
-    return next((row for row in rows if "problem" not in row), None)
+    return next(measured_rows(history, name), None)

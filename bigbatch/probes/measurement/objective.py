@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -69,11 +69,6 @@ class Objective:
                 )
             yield losses, micro_batch.count
 
-    def per_sample_losses(self) -> Tensor:
-        """One loss per sample, without a graph."""
-        with torch.no_grad():
-            return torch.cat([require_per_sample(losses, n).detach() for losses, n in self.micro_batch_losses()])
-
     def value(self) -> float:
         """The mean loss."""
         with torch.no_grad():
@@ -102,7 +97,8 @@ class Hessian:
     def __init__(self, objective: Objective) -> None:
         self.parameters = objective.parameters
         total: Vector | None = None
-        with _twice_differentiable_kernels():
+        # only kernels whose backward pass can be differentiated: fused attention and cuDNN's LSTM cannot
+        with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
             for losses, size in objective.micro_batch_losses():
                 weighted = losses.mean() * (size / objective.samples)
                 part = differentiate(weighted, self.parameters, create_graph=True)
@@ -117,14 +113,10 @@ class Hessian:
         pairs = [(g, v) for g, v in zip(self._graph, vector, strict=True) if g.requires_grad]
         if not pairs:  # a loss that is linear in all parameters
             return [torch.zeros_like(parameter) for parameter in self.parameters]
-        product = torch.autograd.grad(
-            [gradient for gradient, _ in pairs],
-            self.parameters,
-            [direction for _, direction in pairs],
-            retain_graph=True,
-            materialize_grads=True,
+        gradients, directions = zip(*pairs, strict=True)
+        return list(
+            torch.autograd.grad(gradients, self.parameters, directions, retain_graph=True, materialize_grads=True)
         )
-        return list(product)
 
     def diagonal_entries(self, parameter_number: int, coordinates: Tensor) -> Tensor:
         """∂²L/∂w² of some coordinates of one parameter: a Hessian-vector product each, within that parameter."""
@@ -147,17 +139,10 @@ def trainable_parameters(model: nn.Module) -> dict[str, Parameter]:
     return named
 
 
-def differentiate(
-    loss: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False, retain_graph: bool = False
-) -> Vector:
-    """The gradient of a loss, zero for parameters that it does not depend on."""
+def differentiate(loss: Tensor, parameters: Sequence[Tensor], **options: Any) -> Vector:
+    """The gradient of a loss, zero for parameters that it does not depend on; options of torch.autograd.grad."""
     require_graph(loss)
-    retain_graph = create_graph or retain_graph
-    return list(
-        torch.autograd.grad(
-            loss, parameters, create_graph=create_graph, retain_graph=retain_graph, materialize_grads=True
-        )
-    )
+    return list(torch.autograd.grad(loss, parameters, materialize_grads=True, **options))
 
 
 def require_graph(loss: Tensor) -> None:
@@ -169,23 +154,6 @@ def require_finite(tensors: Sequence[Tensor], what: str) -> None:
     # one number for all: a NaN or an infinity anywhere survives the sum of magnitudes
     if not math.isfinite(float(torch.stack(torch._foreach_norm(list(tensors), 1, dtype=torch.float64)).sum())):
         raise Unmeasurable(f"{what} is not finite: probe an earlier checkpoint, or train with a lower learning rate")
-
-
-def require_per_sample(losses: Tensor, samples: int) -> Tensor:
-    """The losses, if there is one per sample."""
-    if losses.shape != (samples,):
-        raise Problem(
-            f"the loss has shape {tuple(losses.shape)} for {samples} samples, but this probe needs each sample's own: "
-            f"return one loss per sample, as reduction='none' does"
-        )
-    return losses
-
-
-@contextmanager
-def _twice_differentiable_kernels() -> Iterator[None]:
-    """Use only kernels whose backward pass can be differentiated: fused attention and cuDNN's LSTM cannot."""
-    with sdpa_kernel(SDPBackend.MATH), torch.backends.cudnn.flags(enabled=False):
-        yield
 
 
 def describe_mode(model: nn.Module, group: int) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -35,13 +35,15 @@ def preserve_model(model: nn.Module, mode: Mode = None) -> Iterator[None]:
         if buffer is not None
     ]
     parameters = [(parameter, parameter.grad, parameter.requires_grad) for parameter in model.parameters()]
-    generators = _generator_states()
+    python, numpy = random.getstate(), np.random.get_state()
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     for parameter, _, _ in parameters:
         parameter.grad = None
     if mode is not None:
         model.train(mode == "train")
     try:
-        yield
+        with torch.random.fork_rng(gpus):
+            yield
     finally:
         for module, was_training in modes:
             module.training = was_training
@@ -49,11 +51,13 @@ def preserve_model(model: nn.Module, mode: Mode = None) -> Iterator[None]:
             norm.momentum, norm.track_running_stats = momentum, tracked
         for module, name, buffer, before in buffers:
             module._buffers[name] = buffer  # it may have been replaced by another tensor
-            _copy_back(buffer, before)
+            with torch.no_grad():
+                buffer.copy_(before)
         for parameter, gradient, required in parameters:
             parameter.requires_grad_(required)
             parameter.grad = gradient
-        _restore_generators(generators)
+        random.setstate(python)
+        np.random.set_state(numpy)
 
 
 @contextmanager
@@ -63,24 +67,6 @@ def preserve_tensors(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     try:
         yield copies
     finally:
-        for tensor, before in zip(tensors, copies, strict=True):
-            _copy_back(tensor, before)
-
-
-@torch.no_grad()
-def _copy_back(tensor: Tensor, before: Tensor) -> None:
-    tensor.copy_(before)
-
-
-def _generator_states() -> tuple[Any, ...]:
-    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    return torch.get_rng_state(), on_gpu, random.getstate(), np.random.get_state()
-
-
-def _restore_generators(states: tuple[Any, ...]) -> None:
-    on_cpu, on_gpu, python, numpy = states
-    torch.set_rng_state(on_cpu)
-    if on_gpu is not None:
-        torch.cuda.set_rng_state_all(on_gpu)
-    random.setstate(python)
-    np.random.set_state(numpy)
+        with torch.no_grad():
+            for tensor, before in zip(tensors, copies, strict=True):
+                tensor.copy_(before)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from bigbatch.errors import Problem
 
@@ -61,11 +61,8 @@ class SamplesOnDevice:
         return len(self._samples)
 
     def fetch(self, indices: Tensor) -> tuple[Any, Any]:
-        inputs, targets = self._samples.fetch(indices)
-        return map_tensors(self._to_device, inputs), map_tensors(self._to_device, targets)
-
-    def _to_device(self, value: Any) -> Any:
-        return value.to(self._device) if isinstance(value, Tensor) else value
+        inputs, targets = tree_map_only(Tensor, lambda tensor: tensor.to(self._device), self._samples.fetch(indices))
+        return inputs, targets
 
 
 def index_samples(data: Any) -> IndexedSamples:
@@ -91,63 +88,28 @@ def read_samples(data: Any) -> tuple[IndexedSamples, list[str]]:
         if count >= _MAX_SAMPLES_OF_ITERABLE:
             warnings = [f"only the first {count:,} samples of the {type(data).__name__} were read, and count as all"]
             break
-        batches.append(_as_batch(item))
-        count += len(batches[-1][1])
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise Problem(f"the data yields {type(item).__name__}: it must yield pairs of (inputs, targets)")
+        inputs, targets = item
+        if not isinstance(targets, Tensor) or targets.dim() == 0:  # a single sample: a batch of one
+            inputs = tree_map(lambda value: torch.as_tensor(value)[None], inputs)
+            targets = torch.as_tensor(targets)[None]
+        batches.append((inputs, targets))
+        count += len(targets)
     if not batches:
         raise Problem(f"{type(data).__name__} has no samples: give one that yields (inputs, targets)")
-    inputs, targets = (map_tensors(_concatenate, *part) for part in zip(*batches, strict=True))
+    inputs, targets = tree_map(lambda *tensors: torch.cat(tensors), *batches)
     return TensorSamples(inputs, targets), warnings
-
-
-def _as_batch(item: Any) -> tuple[Any, Any]:
-    """A pair of inputs and targets, a single sample as a batch of one."""
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise Problem(f"the data yields {type(item).__name__}: it must yield pairs of (inputs, targets)")
-    inputs, targets = item
-    if isinstance(targets, Tensor) and targets.dim() > 0:
-        return inputs, targets
-    return map_tensors(lambda value: torch.as_tensor(value)[None], inputs), torch.as_tensor(targets)[None]
-
-
-def _concatenate(*tensors: Tensor) -> Tensor:
-    return torch.cat(tensors)
-
-
-# -- inputs of any structure
-
-
-def map_tensors(function: Callable[..., Any], first: Any, *others: Any) -> Any:
-    """Apply a function to the tensors of tuples, lists and dicts that have the same structure."""
-    if isinstance(first, dict):
-        return {key: map_tensors(function, *(value[key] for value in (first, *others))) for key in first}
-    if isinstance(first, tuple | list):
-        return type(first)(map_tensors(function, *parts) for parts in zip(first, *others, strict=True))
-    return function(first, *others)
-
-
-def list_tensors(*values: Any) -> list[Tensor]:
-    """All tensors of tuples, lists and dicts, level by level."""
-    tensors: list[Tensor] = []
-    queue: list[Any] = list(values)
-    while queue:
-        value = queue.pop(0)
-        if isinstance(value, Tensor):
-            tensors.append(value)
-        elif isinstance(value, tuple | list | dict):
-            queue += value.values() if isinstance(value, dict) else value
-    return tensors
 
 
 def select_samples(value: Any, part: slice | Tensor) -> Any:
     """Some samples of a tensor, or of all tensors in a tuple, list or dict."""
-    return map_tensors(lambda tensor: tensor[part], value)
+    return tree_map(lambda tensor: tensor[part], value)
 
 
 def count_samples(inputs: Any) -> int:
     """The number of samples; at least one."""
-    first = inputs
-    while isinstance(first, dict | tuple | list):
-        first = next(iter(first.values() if isinstance(first, dict) else first))
-    if len(first) == 0:
+    count = len(tree_leaves(inputs)[0])
+    if count == 0:
         raise Problem("there are no samples to probe with: give at least one")
-    return len(first)
+    return count
