@@ -15,7 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from bigbatch.errors import Problem, did_you_mean
 
@@ -59,6 +66,14 @@ class FrozenModel(BaseModel):
     """A pydantic model that is frozen, has finite numbers and refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # fields that version 0.1 does not have: left out of files at their defaults, so that hashes of its runs hold
+    later_fields: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _omit_later_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        defaults = {name: type(self).model_fields[name].default for name in self.later_fields}
+        fields = serialize(self)
+        return {name: v for name, v in fields.items() if name not in defaults or getattr(self, name) != defaults[name]}
 
 
 # flags of a part that version 0.1 read from its module
