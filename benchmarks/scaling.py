@@ -23,8 +23,7 @@ from statistics import median
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.provenance import collect
 from bigbatch.output.formatting import format_csv
-from bigbatch.scaling.measurement.measurement import Measurement, measure
-from bigbatch.scaling.measurement.prediction import TOLERANCE
+from bigbatch.scaling.measurement.measurement import TOLERANCE, Measurement, measure
 from bigbatch.scaling.measurement.report import configuration_rows
 from bigbatch.scaling.measurement.request import MeasurementOptions, SettingSweep, build_request, build_sweep
 

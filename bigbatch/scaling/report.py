@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -20,6 +21,99 @@ from bigbatch.scaling.phases import Bar, StepPhases
 from bigbatch.scaling.published import PublishedComparison, compare_published
 from bigbatch.scaling.simulation import TERMS, ScalingPoint, Simulation, StepSimulator
 from bigbatch.scaling.training_time import BATCH_RULES, TrainingPlan, TrainingTime, shortest
+
+# tables and figures of any report
+
+TableRow = dict[str, object]  # what is in each column, by its heading
+
+
+def print_table(rows: Sequence[TableRow], *, left: Collection[str] = (), title: str | None = None) -> None:
+    cells = [list(map(str, row.values())) for row in rows]
+    Console().print(terminal_table(list(rows[0]), cells, left=left, title=title))
+
+
+def add_table(page: Page, rows: Sequence[TableRow]) -> None:
+    page.table(list(rows[0]), [list(row.values()) for row in rows])
+
+
+def markdown_table(rows: Sequence[TableRow]) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (rows[0], *(row.values() for row in rows))]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
+def describe_commit() -> str:
+    """Return the commit of the working directory, and today's date."""
+    commit = provenance.collect()["commit"] or "unknown"
+    return f"commit {commit[:12]}, {time.strftime('%Y-%m-%d', time.gmtime())}"
+
+
+_STREAMS = ("communication", "negotiation", "compute")  # from the bottom
+_LEAST_LABELLED = 0.05  # of the step: shorter bars have no room for a label
+
+
+def draw_bars(
+    chart: Chart, bars: Iterable[tuple[int, str, Bar]], *, height: float = 0.72, legend: str = "_none"
+) -> None:
+    """Draw activities, each in a row and a colour, in milliseconds; `legend` is left out where it begins with _."""
+    intervals: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
+    for row, colour, bar in bars:
+        start_ms, end_ms = bar.start_us / 1e3, bar.end_us / 1e3
+        intervals[row, colour].append((start_ms, end_ms - start_ms))
+    for index, ((row, colour), listed) in enumerate(intervals.items()):
+        # an edge of the same colour keeps bars of microseconds visible
+        chart.axes.broken_barh(
+            listed,
+            (row - height / 2, height),
+            facecolor=colour,
+            edgecolor=colour,
+            linewidth=0.4,
+            label="_repeated" if index else legend,
+        )
+
+
+def draw_streams(title: str, phases: StepPhases, scale: str) -> Chart:
+    """Fig. 8 (right): the streams of one step, in milliseconds from its start, with the sizes of messages."""
+    bars, step_us = phases.bars, phases.step_us
+    lanes = sorted({(bar.stream, bar.lane) for bar in bars}, key=lambda lane: (_STREAMS.index(lane[0]), -lane[1]))
+    rows = [lanes.index((bar.stream, bar.lane)) for bar in bars]
+    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 1.5 + 0.3 * max(3, len(lanes))))
+    draw_bars(
+        chart, ((row, _bar_colour(bar, index), bar) for index, (row, bar) in enumerate(zip(rows, bars, strict=True)))
+    )
+
+    def add_label(text: str, start_us: float, end_us: float, row: int, **style: Any) -> None:
+        if end_us - start_us > _LEAST_LABELLED * step_us:
+            chart.axes.text((start_us + end_us) / 2e3, row, text, ha="center", va="center", **style)
+
+    for row, bar in zip(rows, bars, strict=True):
+        start_ms, end_ms = bar.start_us / 1e3, bar.end_us / 1e3
+        chart.rows.append(
+            {"series": bar.stream, "what": bar.label, "ms": start_ms, "end ms": end_ms, "bytes": bar.bytes}
+        )
+        if bar.stream == "communication":
+            size = f"{bar.bytes / 2**20:.2g} MiB" if bar.bytes >= 2**20 / 10 else f"{bar.bytes / 2**10:.2g} KiB"
+            add_label(size, bar.start_us, bar.end_us, row, color="white", fontsize=7)
+    computed = {bar.label: bar for bar in bars if bar.stream == "compute"}
+    forward_end_us = computed["forward"].end_us
+    backward_end_us = max(bar.end_us for label, bar in computed.items() if label != "update")
+    update_start_us = computed["update"].start_us if "update" in computed else step_us
+    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
+    add_label("forward", computed["forward"].start_us, forward_end_us, len(lanes) - 1, color="white")
+    add_label("backward", forward_end_us, backward_end_us, len(lanes) - 1, color="white")
+    add_label("waiting", backward_end_us, update_start_us, len(lanes) - 1, color="#444444")
+    chart.axes.set_yticks(range(len(lanes)), [stream + (f" {lane + 1}" if lane else "") for stream, lane in lanes])
+    chart.axes.set_xlim(0, step_us / 1e3)
+    chart.axes.set_ylim(-0.6, len(lanes) - 0.4)
+    return chart
+
+
+def _bar_colour(bar: Bar, index: int) -> str:
+    """Neighbours in two shades, so that layers and all-reduces can be counted."""
+    if bar.stream == "compute":
+        return "#6B7480" if bar.label in ("forward", "update") else (COLOURS[0], "#2F86BE")[index % 2]
+    return (COLOURS[1], "#A34700")[index % 2] if bar.stream == "communication" else COLOURS[2]
+
 
 # simulate
 
@@ -47,17 +141,6 @@ _TERM_NAMES = {
 }
 
 
-TableRow = dict[str, object]  # what is in each column, by its heading
-
-
-def _print_table(rows: Sequence[TableRow], title: str | None = None) -> None:
-    Console().print(terminal_table(list(rows[0]), [list(map(str, row.values())) for row in rows], title=title))
-
-
-def _add_table(page: Page, rows: Sequence[TableRow]) -> None:
-    page.table(list(rows[0]), [list(row.values()) for row in rows])
-
-
 def _curve_table(points: Sequence[ScalingPoint]) -> list[TableRow]:
     return [
         {
@@ -81,7 +164,7 @@ def print_simulation(found: Simulation) -> None:
         highlight=False,
     )
     for name, points in found.curves.items():
-        _print_table(_curve_table(points), title=f"{name} (simulated)")
+        print_table(_curve_table(points), title=f"{name} (simulated)")
 
 
 def write_simulation(found: Simulation, folder: Path, command: str, pictured_ranks: int) -> Path:
@@ -121,7 +204,7 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
     page.charts((draw_term_costs(name, points, scale), "") for name, points in found.curves.items())
     page.heading("Numbers")
     about = ({"engine": one.engine, "nodes": one.nodes} for one in found.points)
-    _add_table(page, [first | row for first, row in zip(about, _curve_table(found.points), strict=True)])
+    add_table(page, [first | row for first, row in zip(about, _curve_table(found.points), strict=True)])
     add_published_points(page, compare_published())
     page.footer(
         [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
@@ -166,57 +249,6 @@ def draw_term_costs(engine: str, points: Sequence[ScalingPoint], scale: str) -> 
     return chart
 
 
-# one step, simulated or traced
-
-_STREAMS = ("communication", "negotiation", "compute")  # from the bottom
-_LEAST_LABELLED = 0.05  # of the step: shorter bars have no room for a label
-
-
-def draw_streams(title: str, phases: StepPhases, scale: str) -> Chart:
-    """Fig. 8 (right): the streams of one step, in milliseconds from its start, with the sizes of messages."""
-    bars, step_us = phases.bars, phases.step_us
-    lanes = sorted({(bar.stream, bar.lane) for bar in bars}, key=lambda lane: (_STREAMS.index(lane[0]), -lane[1]))
-    chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 1.5 + 0.3 * max(3, len(lanes))))
-    spans: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
-    for index, bar in enumerate(bars):
-        start, end = bar.start_us / 1e3, bar.end_us / 1e3
-        row = lanes.index((bar.stream, bar.lane))
-        spans[row, _bar_colour(bar, index)].append((start, end - start))
-        chart.rows.append({"series": bar.stream, "what": bar.label, "ms": start, "end ms": end, "bytes": bar.bytes})
-        if bar.stream == "communication" and bar.end_us - bar.start_us > _LEAST_LABELLED * step_us:
-            size = f"{bar.bytes / 2**20:.2g} MiB" if bar.bytes >= 2**20 / 10 else f"{bar.bytes / 2**10:.2g} KiB"
-            chart.axes.text((start + end) / 2, row, size, ha="center", va="center", color="white", fontsize=7)
-    for (row, colour), intervals in spans.items():
-        # an edge of the same colour keeps bars of microseconds visible
-        chart.axes.broken_barh(intervals, (row - 0.36, 0.72), facecolor=colour, edgecolor=colour, linewidth=0.4)
-    chart.axes.set_yticks(range(len(lanes)), [stream + (f" {lane + 1}" if lane else "") for stream, lane in lanes])
-    chart.axes.set_xlim(0, step_us / 1e3)
-    chart.axes.set_ylim(-0.6, len(lanes) - 0.4)
-    _label_phases(chart, [bar for bar in bars if bar.stream == "compute"], step_us, len(lanes) - 1)
-    return chart
-
-
-def _label_phases(chart: Chart, compute: Sequence[Bar], step_us: float, row: int) -> None:
-    forward = next(bar for bar in compute if bar.label == "forward")
-    backward_end_us = max(bar.end_us for bar in compute if bar.label != "update")
-    update_start_us = min((bar.start_us for bar in compute if bar.label == "update"), default=step_us)
-    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
-    for name, start_us, end_us, colour in (
-        ("forward", forward.start_us, forward.end_us, "white"),
-        ("backward", forward.end_us, backward_end_us, "white"),
-        ("waiting", backward_end_us, update_start_us, "#444444"),
-    ):
-        if end_us - start_us > _LEAST_LABELLED * step_us:
-            chart.axes.text((start_us + end_us) / 2e3, row, name, ha="center", va="center", color=colour)
-
-
-def _bar_colour(bar: Bar, index: int) -> str:
-    """Neighbours in two shades, so that layers and all-reduces can be counted."""
-    if bar.stream == "compute":
-        return "#6B7480" if bar.label in ("forward", "update") else (COLOURS[0], "#2F86BE")[index % 2]
-    return (COLOURS[1], "#A34700")[index % 2] if bar.stream == "communication" else COLOURS[2]
-
-
 # plan
 
 _PLAN_WARNING = "Simulated: nobody ran this. 'bigbatch scale published' shows how far the simulator can be trusted."
@@ -252,7 +284,7 @@ def _plan_table(times: Sequence[TrainingTime]) -> list[TableRow]:
 
 def print_plan(plan: TrainingPlan) -> None:
     console, best = Console(), shortest(plan.times)
-    _print_table(_plan_table(plan.times))
+    print_table(_plan_table(plan.times))
     console.print(describe_plan(plan.times, plan.most_ranks), highlight=False)
     console.print(_PLAN_WARNING, highlight=False)
     if best.rank_batch < max(one.rank_batch for one in plan.times):
@@ -291,7 +323,7 @@ def write_plan(plan: TrainingPlan, folder: Path, command: str) -> Path:
     page.text(answer)
     page.charts([(chart, "Lower is faster. The band is the interval of the noise scale, where it is known.")])
     page.text("The best batch for each number of ranks. Times and samples are over those of one rank at present.")
-    _add_table(page, _plan_table(times))
+    add_table(page, _plan_table(times))
     page.text(_SMALL_BATCHES, kind="warning")
     page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
     return page.write(folder / "plan.html")
@@ -345,7 +377,7 @@ def add_published_points(page: Page, comparisons: Sequence[PublishedComparison])
     """Add the table of published points, and a sentence for each that the simulator gets wrong."""
     page.heading("Compared with published measurements")
     page.text(_describe_fit(comparisons))
-    _add_table(page, published_rows(comparisons))
+    add_table(page, published_rows(comparisons))
     for line in describe_failures(comparisons):
         page.text(line, kind="warning")
 
@@ -391,19 +423,16 @@ def print_published(comparisons: Sequence[PublishedComparison]) -> None:
 
 def write_published(comparisons: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
     """Write published.md and published.csv, with the command, the commit and the date."""
-    commit = provenance.collect()["commit"] or "unknown"
     rows = published_rows(comparisons)
     lines = [
         "# Published points",
         "",
-        f"`{command}`, commit {commit[:12]}, {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        f"`{command}`, {describe_commit()}.",
         "Efficiencies are simulated, not run.",
         "",
         _describe_fit(comparisons),
         "",
-        f"| {' | '.join(rows[0])} |",
-        "|" + "---|" * len(rows[0]),
-        *(f"| {' | '.join(map(str, row.values()))} |" for row in rows),
+        *markdown_table(rows),
         "",
         *(f"{line}\n" for line in describe_failures(comparisons)),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,12 +15,14 @@ from bigbatch import parts
 from bigbatch.errors import Notice, Problem, did_you_mean
 from bigbatch.run import Run
 from bigbatch.scaling.machine import Machine
-from bigbatch.scaling.networks import NETWORKS, network_layers
 from bigbatch.scaling.options import ModelOptions
 from bigbatch.scaling.profile import LayerShape, Profile, read_csv
 from bigbatch.settings import parse_value
 
 IMAGENET_SHAPE = (3, 224, 224)
+BYTES_PER_NUMBER = 4  # float32
+# published networks: VGG-16 and Inception-V3
+NETWORKS = tomllib.loads(Path(__file__).with_name("networks.toml").read_text(encoding="utf-8"))
 ProfileAtBatch = Callable[[int], Profile]
 
 
@@ -71,7 +74,7 @@ class Workload:
 
     def gradient_bytes(self) -> int:
         """Build the model once, which also checks that it can be built, and return the size of its gradients."""
-        from bigbatch.scaling.shapes import build_model
+        from bigbatch.scaling.layers import build_model
 
         model, _ = build_model(self)
         sizes = [one.numel() * one.element_size() for one in model.parameters() if one.requires_grad]
@@ -82,7 +85,7 @@ class Workload:
     def layer_shapes(self) -> list[LayerShape]:
         """Return the layers in the order of the forward pass."""
         if self.name not in NETWORKS:
-            from bigbatch.scaling.shapes import find_layer_shapes
+            from bigbatch.scaling.layers import find_layer_shapes
 
             return find_layer_shapes(self)
         if self.options:
@@ -122,9 +125,34 @@ class Workload:
             return lambda batch: device.profile(self.label, shapes, batch)
         if name in NETWORKS:
             raise Problem(f"machine '{machine.name}' has no device and '{name}' cannot be timed here: use a model part")
-        from bigbatch.scaling.layer_timing import time_layers
+        from bigbatch.scaling.layers import time_layers
 
         return time_layers(self, rank_batch).at_batch
+
+
+def network_layers(name: str) -> list[LayerShape]:
+    """Return the layers of a published network in the order of the forward pass."""
+    network, layers = NETWORKS[name], []
+    for block in network["blocks"]:
+        for branch in block["branches"]:
+            inputs = block["inputs"]
+            for conv, outputs, height, width, size in branch:
+                label, weights, pixels = f"{block['name']}{conv}", inputs * outputs * height * width, size * size
+                numbers = pixels * (inputs + outputs)
+                if network["batchnorm"]:
+                    layers.append(_layer(f"{label}.conv", (weights,), weights, pixels, numbers))
+                    layers.append(_layer(f"{label}.bn", (outputs, outputs), 0, pixels, 2 * pixels * outputs))
+                else:
+                    layers.append(_layer(label, (weights, outputs), weights, pixels, numbers))
+                inputs = outputs
+    for label, inputs, outputs in network["linear"]:
+        layers.append(_layer(label, (inputs * outputs, outputs), inputs * outputs, 1, inputs + outputs))
+    return layers
+
+
+def _layer(name: str, tensors: tuple[int, ...], weights: int, positions: int, numbers: int) -> LayerShape:
+    sizes = tuple(BYTES_PER_NUMBER * count for count in tensors)
+    return LayerShape(name, sizes, 2.0 * weights * positions, BYTES_PER_NUMBER * numbers)
 
 
 @cache

@@ -7,12 +7,10 @@ from dataclasses import asdict
 from hand import PROFILE
 
 from bigbatch.scaling.measurement import calibration
-from bigbatch.scaling.measurement.calibration import CalibrationRound
-from bigbatch.scaling.measurement.calibration_task import BusyAllReduce, RankCalibration
+from bigbatch.scaling.measurement.calibration import CalibrationRound, RankCalibration
 from bigbatch.scaling.measurement.measurement import Measurement
 from bigbatch.scaling.measurement.request import MeasurementOptions, build_request
-from bigbatch.scaling.measurement.rounds import MeasuredRound
-from bigbatch.scaling.measurement.timing_task import RankTiming
+from bigbatch.scaling.measurement.rounds import MeasuredRound, RankTiming
 from bigbatch.scaling.phases import Bar, StepPhases
 from bigbatch.scaling.workload import EngineConfiguration
 
@@ -61,10 +59,8 @@ def rank_calibration(rank: int, *, all_reduces_us: tuple[float, float, float], s
         alone=asdict(PROFILE) if rank == 0 else None,
         alone_in_ddp=asdict(PROFILE.scale_times(1.1)) if rank == 0 else None,
         together_us=[slower * PROFILE.compute_us] * 3,
-        busy_all_reduces=[
-            BusyAllReduce(bytes=8, sent_us=900.0, cpu_us=150.0),
-            BusyAllReduce(bytes=4096, sent_us=1000.0, cpu_us=250.0),
-        ],
+        busy_us={8: 900.0, 4096: 1000.0},
+        cpu_us={8: 150.0, 4096: 250.0},
     )
 
 

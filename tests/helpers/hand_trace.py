@@ -12,9 +12,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bigbatch.scaling.tracing.chrome_trace import EngineRecording
-from bigbatch.scaling.tracing.horovod_timeline import read_timeline
-from bigbatch.scaling.tracing.profiler_trace import ProfilerTrace, parse_profiler_trace
+from bigbatch.scaling.tracing.spans import EngineRecording, ProfilerTrace, parse_profiler_trace, read_timeline
 
 SECOND_NS = 1_000_000_000 * 10**9
 _TIMELINE_STARTED = 500

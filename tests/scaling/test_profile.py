@@ -6,11 +6,10 @@ import pytest
 from hand import P100, V100
 
 from bigbatch.errors import Problem
-from bigbatch.scaling import layer_timing, shapes
+from bigbatch.scaling import layers
 from bigbatch.scaling.machine import Device
-from bigbatch.scaling.networks import network_layers
 from bigbatch.scaling.profile import LayerShape, read_csv
-from bigbatch.scaling.workload import Workload, imagenet_layers
+from bigbatch.scaling.workload import Workload, imagenet_layers, network_layers
 
 
 def parameters(found: list[LayerShape]) -> int:
@@ -36,7 +35,7 @@ def test_a_model_part_is_counted():
 
 
 def test_words_and_vocabulary():
-    found = shapes.find_layer_shapes(Workload("lstm_words", {"embedding": 4, "hidden": 8, "layers": 1}, (5,), 11))
+    found = layers.find_layer_shapes(Workload("lstm_words", {"embedding": 4, "hidden": 8, "layers": 1}, (5,), 11))
     by_name = {shape.name: shape for shape in found}
     # embedding 11·4; LSTM 4·8·(4 + 8) and two biases of 32; head 8·11 and 11; each at 5 positions, looking up is free
     assert sum(by_name["embedding"].gradient_bytes) == 4 * 44
@@ -78,7 +77,7 @@ def test_a_measured_speed_sets_the_sum_and_keeps_the_shares():
 
 
 def test_gradients_are_timed_where_they_arrive():
-    profile = layer_timing.time_layers(Workload("mlp", {"hidden": [32, 16]}, (1, 8, 8), 10), rank_batch=16)
+    profile = layers.time_layers(Workload("mlp", {"hidden": [32, 16]}, (1, 8, 8), 10), rank_batch=16)
     # backward comes from the head to the first layer; sizes are those of the weights and biases
     assert profile.layers[0].name.startswith("head")
     assert profile.layers[-1].name.startswith("layers.0")

@@ -14,8 +14,7 @@ from bigbatch.artifacts import atomic, provenance
 from bigbatch.output.figures import COLOURS, Chart
 from bigbatch.output.formatting import format_csv, terminal_table
 from bigbatch.output.page import Page
-from bigbatch.scaling.measurement.measurement import Measurement
-from bigbatch.scaling.measurement.prediction import TOLERANCE
+from bigbatch.scaling.measurement.measurement import TOLERANCE, Measurement
 from bigbatch.scaling.published import PublishedComparison
 from bigbatch.scaling.report import add_published_points
 

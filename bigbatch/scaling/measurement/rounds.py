@@ -1,26 +1,46 @@
 """Interleaved rounds: every configuration once per round, its processes started anew, the order rotated.
 
-A disturbance of the machine then affects all configurations alike, and the best round of each is compared.
+A disturbance of the machine then affects all configurations alike, and the best round of each is compared. Where a
+simulation is to start from them, a rank also takes steps without communication, of a model of its own, before and after
+the timed steps: the same step may take a fifth longer in the next process.
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import socket
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from statistics import mean, median
-from tempfile import TemporaryDirectory
 
+from pydantic import BaseModel
+from torch.nn.parallel import DistributedDataParallel
+
+from bigbatch.engines import Engine
+from bigbatch.run import Run
 from bigbatch.scaling.measurement.request import StepCounts
-from bigbatch.scaling.measurement.timing_task import RankTiming, TimingTask
 from bigbatch.scaling.phases import Bar, StepPhases, covered_time
 from bigbatch.scaling.ranks import run_on_ranks
 from bigbatch.scaling.simulation import ENGINES
-from bigbatch.scaling.tracing.horovod_timeline import HorovodTimeline, read_timeline
+from bigbatch.scaling.stepper import Stepper, barrier, record_steps, without_communication
+from bigbatch.scaling.tracing.spans import HorovodTimeline
 from bigbatch.scaling.workload import EngineConfiguration, Workload
+
+
+class RankTiming(BaseModel):
+    """What one rank measured. Timed steps have wall and CPU seconds only; CPU time is that of all its threads."""
+
+    rank: int
+    ranks: int
+    host: str
+    wall_s: list[float]
+    cpu_s: list[float]
+    without_communication_s: list[float] = []  # steps that all ranks begin together
+    steps: list[StepPhases]  # the recorded ones, with their communication
+    bucket_bytes: list[int]
+    load_1min: float
 
 
 @dataclass(frozen=True)
@@ -36,19 +56,17 @@ class MeasuredRound:
     @property
     def wall_s(self) -> float:
         """The median step; a step ends when its slowest rank does."""
-        seconds: float = median(max(steps) for steps in zip(*(rank.wall_s for rank in self.ranks), strict=True))
-        return seconds
+        return float(median(map(max, zip(*(rank.wall_s for rank in self.ranks), strict=True))))
 
     @property
     def cpu_s(self) -> float:
         """The CPU seconds per rank of the median step."""
-        seconds: float = median(mean(steps) for steps in zip(*(rank.cpu_s for rank in self.ranks), strict=True))
-        return seconds
+        return float(median(map(mean, zip(*(rank.cpu_s for rank in self.ranks), strict=True))))
 
     @property
     def without_communication_s(self) -> list[float]:
         """Each step without communication; it ends when its slowest rank does."""
-        return [max(steps) for steps in zip(*(rank.without_communication_s for rank in self.ranks), strict=True)]
+        return list(map(max, zip(*(rank.without_communication_s for rank in self.ranks), strict=True)))
 
 
 def rotate(configurations: Sequence[EngineConfiguration], number: int) -> list[EngineConfiguration]:
@@ -65,25 +83,31 @@ def measure_round(
     with_timeline: bool = False,
 ) -> MeasuredRound:
     """Start the ranks of a configuration and time them; `with_timeline`: Horovod's timeline completes the phases."""
-    load_1min = os.getloadavg()[0]
-    simulated = configuration.engine in ENGINES and configuration.ranks > 1
-    with TemporaryDirectory() as name, _OtherProcesses() as others:
-        timeline = Path(name) / "timeline.json"
-        run = model.run(configuration, **({"timeline": str(timeline)} if with_timeline else {}))
-        task = TimingTask(
-            run=run.model_dump(mode="json"),
-            warmup_steps=counts.warmup_steps,
-            timed_steps=counts.timed_steps,
-            recorded_steps=counts.recorded_steps,
-            steps_without_communication=counts.steps_without_communication if simulated else 0,
-        )
-        results = run_on_ranks(task, configuration.ranks, Path(name), label=configuration.label, hosts=hosts)
-        ranks = [RankTiming.model_validate_json(result) for result in results]
-        if with_timeline:  # it is rank 0's; others send and wait at the same time
-            timed = read_timeline(timeline)
-            steps = [add_timeline(step, timed) for step in ranks[0].steps]
-            ranks[0] = ranks[0].model_copy(update={"steps": steps})
-    return MeasuredRound(configuration, tuple(ranks), None if hosts else others.cores, load_1min)
+    load_1min, started, others_s = os.getloadavg()[0], time.perf_counter(), _others_cpu_s()
+    if configuration.engine not in ENGINES or configuration.ranks == 1:
+        counts = replace(counts, steps_without_communication=0)
+    options = {"counts": asdict(counts)}
+    found = run_on_ranks(time_steps, model, configuration, options=options, hosts=hosts, with_timeline=with_timeline)
+    ranks = [RankTiming.model_validate_json(text) for text in found.texts]
+    if found.timeline:  # it is rank 0's; others send and wait at the same time
+        steps = [add_timeline(step, found.timeline) for step in ranks[0].steps]
+        ranks[0] = ranks[0].model_copy(update={"steps": steps})
+    cores = None
+    if not hosts and others_s is not None:
+        cores = max(0.0, ((_others_cpu_s() or 0.0) - others_s) / (time.perf_counter() - started))
+    return MeasuredRound(configuration, tuple(ranks), cores, load_1min)
+
+
+def _others_cpu_s() -> float | None:
+    """CPU seconds of all processes but our children that ended, and of the hypervisor; None where /proc is missing."""
+    try:
+        with open("/proc/stat", encoding="ascii") as lines:
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, lines.readline().split()[1:9])
+    except (OSError, ValueError):
+        return None
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy_s = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+    return busy_s - children.ru_utime - children.ru_stime
 
 
 def add_timeline(step: StepPhases, timeline: HorovodTimeline) -> StepPhases:
@@ -91,47 +115,66 @@ def add_timeline(step: StepPhases, timeline: HorovodTimeline) -> StepPhases:
     ready_us = step.forward_us + step.backward_us
     end_ns = step.started_ns + int(1e3 * (ready_us + (step.exposed_us or 0.0)))
     within = timeline.between(step.started_ns, end_ns)
-    sent = [((one.start_ns - step.started_ns) / 1e3, (one.end_ns - step.started_ns) / 1e3) for one in within.buffers()]
+    bars = []
+    for one in within.buffers():
+        start_us, end_us = ((moment_ns - step.started_ns) / 1e3 for moment_ns in (one.start_ns, one.end_ns))
+        bars.append(Bar("communication", one.name, start_us, end_us, one.bytes))
+    sent = [(bar.start_us, bar.end_us) for bar in bars]
     return replace(
         step,
         overlapped_us=None if step.exposed_us is None else covered_time(sent, until=ready_us),
         negotiation_us=1e-3 * sum(end - start for start, end in within.negotiations()),
-        bars=tuple(
-            Bar("communication", f"{len(buffer.tensors)} tensors", start_us, end_us, buffer.bytes)
-            for (start_us, end_us), buffer in zip(sent, within.buffers(), strict=True)
-        ),
+        bars=tuple(bars),
     )
 
 
-class _OtherProcesses:
-    """How many cores processes other than our own children used within the block; None where /proc is missing."""
+def time_steps(run: Run, engine: Engine, counts: Mapping[str, int]) -> str:
+    """On each rank: time and record steps, and return a RankTiming."""
+    load_1min, steps = os.getloadavg()[0], StepCounts(**counts)  # the load before these steps add to it
+    half = range(steps.steps_without_communication // 2)
+    stepper = Stepper(run, engine)
+    quiet = Stepper(run, without_communication(run, engine)) if half else None
+    for _ in range(steps.warmup_steps):
+        stepper.step()
+        if quiet:
+            quiet.step()
 
-    cores: float | None = None
+    def time_quiet_steps() -> list[float]:
+        """Time half of the steps without communication; all ranks begin each together."""
+        return [_time_step(quiet, engine)[0] for _ in half] if quiet else []
 
-    def __enter__(self) -> _OtherProcesses:
-        self._before = time.perf_counter(), _machine_cpu_s(), _children_cpu_s()
-        return self
+    quiet_s = time_quiet_steps()
+    barrier(engine)
+    times = [_time_step(stepper) for _ in range(steps.timed_steps)]
+    quiet_s += time_quiet_steps()
+    recorded = record_steps(stepper, steps.recorded_steps)
+    return RankTiming(
+        rank=engine.rank,
+        ranks=engine.world_size,
+        host=socket.gethostname(),
+        wall_s=[wall_s for wall_s, _ in times],
+        cpu_s=[cpu_s for _, cpu_s in times],
+        without_communication_s=quiet_s,
+        steps=[replace(step, bars=tuple(step.messages)) for step in recorded],
+        bucket_bytes=_bucket_bytes(stepper),
+        load_1min=load_1min,
+    ).model_dump_json()
 
-    def __exit__(self, *_: object) -> None:
-        started, machine_before, children_before = self._before
-        machine = _machine_cpu_s()
-        if machine is None or machine_before is None:
-            return
-        others_s = machine - machine_before - (_children_cpu_s() - children_before)
-        self.cores = max(0.0, others_s / (time.perf_counter() - started))
+
+def _time_step(stepper: Stepper, begin_with: Engine | None = None) -> tuple[float, float]:
+    """Return the wall and CPU seconds of one step, which begins with the other ranks of an engine if it is given."""
+    if begin_with:
+        barrier(begin_with)
+    wall, cpu = time.perf_counter(), time.process_time()
+    stepper.step()
+    return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def _children_cpu_s() -> float:
-    """CPU seconds of children that ended, and of theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _machine_cpu_s() -> float | None:
-    """CPU seconds that the whole machine has been busy, and those that its hypervisor took from it."""
-    try:
-        with open("/proc/stat", encoding="ascii") as lines:
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, lines.readline().split()[1:9])
-    except (OSError, ValueError):
-        return None
-    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+def _bucket_bytes(stepper: Stepper) -> list[int]:
+    """Return the sizes of DDP's buckets, rebuilt after the first step; none for other engines."""
+    wrapped = stepper.gradient.forward.wrapped
+    if not isinstance(wrapped, DistributedDataParallel):
+        return []
+    data = wrapped._get_ddp_logging_data()
+    sizes = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes") or ""
+    return [int(size) for size in str(sizes).split(",") if size.strip()]

@@ -10,27 +10,23 @@ from __future__ import annotations
 import json
 import os
 import platform
-import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from bigbatch import parts
-from bigbatch.artifacts import atomic, provenance
+from bigbatch.artifacts import atomic
 from bigbatch.output.figures import COLOURS, FADED, Chart
 from bigbatch.output.formatting import terminal_table
 from bigbatch.output.page import Page
-from bigbatch.scaling.report import draw_streams
+from bigbatch.scaling.report import add_table, describe_commit, draw_bars, draw_streams, markdown_table
 from bigbatch.scaling.tracing.chrome_trace import write_chrome_trace
 from bigbatch.scaling.tracing.trace import Trace
-from bigbatch.scaling.tracing.traced_step import TracedStep, median_step_us
+from bigbatch.scaling.tracing.traced_step import TracedStep
 
 _PHASES = ("step", "forward", "backward", "exposed", "update", "overlapped", "negotiation")
-_COLUMNS = ("engine", "ranks", *_PHASES, "messages", "MiB each")
 _EXPLANATION = (
     "All times in milliseconds, of the fastest of the traced steps on rank 0, under the profiler, which makes a step "
     "longer: compare the parts of a step, not the engines' speeds ('bigbatch scale measure' does that). Exposed is "
@@ -67,33 +63,88 @@ _TIMELINE_CAPTION = (
 
 def print_trace(trace: Trace) -> None:
     """Print a column for each engine: a terminal has room for few."""
-    engines, *lines = zip(*([_COLUMNS, *_step_rows(trace.steps)]), strict=True)
+    engines, *columns = zip(*(row.items() for row in _step_table(trace.steps)), strict=True)
+    lines = [[column[0][0], *(_format_cell(value) for _, value in column)] for column in columns]
     console = Console()
     console.print(
         f"{trace.model.label}, batch {trace.rank_batch} per rank: ms of the fastest traced step", highlight=False
     )
-    console.print(terminal_table(["", *engines[1:]], [list(map(_cell, line)) for line in lines], left=("",)))
+    console.print(terminal_table(["", *(str(engine) for _, engine in engines)], lines, left=("",)))
+
+
+def _step_table(steps: Sequence[TracedStep]) -> list[dict[str, object]]:
+    rows = []
+    for step in steps:
+        times_us = {name: getattr(step.phases, f"{name}_us") for name in _PHASES}
+        sizes = step.phases.message_bytes
+        mib = [f"{size / 2**20:.3g}" for size in (sizes if len(sizes) <= 6 else (min(sizes), max(sizes)))]
+        rows.append(
+            {
+                "engine": step.engine,
+                "ranks": step.ranks,
+                **{name: "" if us is None else us / 1e3 for name, us in times_us.items()},
+                "messages": len(sizes),
+                "MiB each": (" " if len(sizes) <= 6 else " to ").join(mib),
+            }
+        )
+    return rows
+
+
+def _format_cell(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def write_report(trace: Trace, folder: Path, command: str) -> list[Path]:
     """Write trace.json, trace_steps.json, figures (SVG, PNG, CSV), trace.md and, as the last, trace.html."""
-    figures = [figure for step in trace.steps for figure in draw_step(step, trace.scale)]
+    sample = " x ".join(map(str, trace.model.sample_shape))
+    scale = (
+        f"measured under the profiler: {trace.model.label}, samples of {sample}, batch {trace.rank_batch} per rank, "
+        f"{os.cpu_count()} cores"
+    )
+    figures = [figure for step in trace.steps for figure in draw_step(step, scale)]
+    rows, warning, options = _step_table(trace.steps), busy_warning(trace.loads), trace.model.engine_options
+    about = [
+        command,
+        describe_commit(),
+        f"load of one minute before each engine: {', '.join(f'{load:.2f}' for load in trace.loads)}; "
+        f"{os.cpu_count()} cores, {platform.machine()}",
+        *(f"{one.engine}: {options.get(one.engine) or 'its defaults'}" for one in trace.recordings),
+    ]
     chrome_trace = write_chrome_trace(trace.recordings, folder)
-    about = _about_lines(trace, command)
+    how_to_open = f"Open {chrome_trace.name} in Perfetto or in chrome://tracing (Load)."
+    numbers = {
+        "model": trace.model.label,
+        "rank_batch": trace.rank_batch,
+        "sample_shape": list(trace.model.sample_shape),
+        "command": command,
+        "load_1min": list(trace.loads),
+        "settings": {one.engine: options.get(one.engine, {}) for one in trace.recordings},
+        "median_step_us": {one.engine: one.profiles[0].median_step_us for one in trace.recordings},
+        "steps": [
+            {**{name: value for name, value in asdict(step).items() if name != "phases"}, **asdict(step.phases)}
+            | {"message_bytes": step.phases.message_bytes}
+            for step in trace.steps
+        ],
+    }
+    lines = ["# One step of each engine", "", f"`{about[0]}`", "", *(f"- {line}" for line in about[1:]), ""]
+    lines += [" ".join(filter(None, [_EXPLANATION, warning])), ""]
+    lines += markdown_table([{name: _format_cell(value) for name, value in row.items()} for row in rows])
+    for figure in figures:
+        lines += ["", f"![{figure.chart.title}]({figure.name}.png)", "", figure.caption]
     written = [
         chrome_trace,
-        atomic.write_text(folder / "trace_steps.json", json.dumps(_trace_json(trace, command), indent=2)),
+        atomic.write_text(folder / "trace_steps.json", json.dumps(numbers, indent=2)),
         *(path for figure in figures for path in figure.chart.save(folder / figure.name)),
-        atomic.write_text(folder / "trace.md", _markdown(trace, figures, about, chrome_trace)),
+        atomic.write_text(folder / "trace.md", "\n".join([*lines, "", how_to_open, ""])),
     ]
-    page = Page(f"{trace.model.label}: one step of each engine", trace.scale)
+    page = Page(f"{trace.model.label}: one step of each engine", scale)
     page.text(_EXPLANATION)
-    if warning := busy_warning(trace.loads):
+    if warning:
         page.text(warning, "warning")
-    page.table(_COLUMNS, _step_rows(trace.steps))
+    add_table(page, rows)
     page.charts([(figure.chart, figure.caption) for figure in figures], wide=True)
     page.heading("The whole trace")
-    page.text(f"{_how_to_open(chrome_trace)} It has every step of every rank.")
+    page.text(f"{how_to_open} It has every step of every rank.")
     page.link(chrome_trace.name, chrome_trace.name)
     page.footer(about)
     written.append(page.write(folder / "trace.html"))
@@ -120,76 +171,11 @@ def busy_warning(loads: Sequence[float]) -> str:
     )
 
 
-def _step_rows(steps: Sequence[TracedStep]) -> list[list[Any]]:
-    rows = []
-    for step in steps:
-        times_us = (getattr(step.phases, f"{name}_us") for name in _PHASES)
-        sizes = step.phases.message_bytes
-        times_ms = ("" if us is None else us / 1e3 for us in times_us)
-        rows.append([step.engine, step.ranks, *times_ms, len(sizes), _describe_sizes(sizes)])
-    return rows
-
-
-def _describe_sizes(sizes: Sequence[int]) -> str:
-    """Return each size where they are few, else their range."""
-    in_mib = [f"{size / 2**20:.3g}" for size in sizes]
-    return " ".join(in_mib) if len(in_mib) <= 6 else f"{min(sizes) / 2**20:.3g} to {max(sizes) / 2**20:.3g}"
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _how_to_open(chrome_trace: Path) -> str:
-    return f"Open {chrome_trace.name} in Perfetto or in chrome://tracing (Load)."
-
-
-def _about_lines(trace: Trace, command: str) -> list[str]:
-    loads = ", ".join(f"{load:.2f}" for load in trace.loads)
-    commit = provenance.collect()["commit"] or "unknown"
-    options = trace.model.engine_options
-    return [
-        command,
-        f"commit {commit[:12]}, {time.strftime('%Y-%m-%d', time.gmtime())}",
-        f"load of one minute before each engine: {loads}; {os.cpu_count()} cores, {platform.machine()}",
-        *(f"{one.engine}: {options.get(one.engine) or 'its defaults'}" for one in trace.recordings),
-    ]
-
-
-def _trace_json(trace: Trace, command: str) -> dict[str, Any]:
-    return {
-        "model": trace.model.label,
-        "rank_batch": trace.rank_batch,
-        "sample_shape": list(trace.model.sample_shape),
-        "command": command,
-        "load_1min": list(trace.loads),
-        "settings": {one.engine: trace.model.engine_options.get(one.engine, {}) for one in trace.recordings},
-        "median_step_us": {one.engine: median_step_us(one.profiles[0]) for one in trace.recordings},
-        "steps": [_step_json(step) for step in trace.steps],
-    }
-
-
-def _step_json(step: TracedStep) -> dict[str, Any]:
-    fields = asdict(step)
-    phases = fields.pop("phases")
-    return {**fields, **phases, "message_bytes": step.phases.message_bytes}
-
-
 @dataclass(frozen=True)
 class TraceFigure:
     name: str  # of its files
     chart: Chart
     caption: str
-
-
-def _markdown(trace: Trace, figures: Sequence[TraceFigure], about: Sequence[str], chrome_trace: Path) -> str:
-    lines = ["# One step of each engine", "", f"`{about[0]}`", "", *(f"- {line}" for line in about[1:]), ""]
-    lines += [" ".join(filter(None, [_EXPLANATION, busy_warning(trace.loads)])), ""]
-    lines += [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
-    lines += [f"| {' | '.join(map(_cell, row))} |" for row in _step_rows(trace.steps)]
-    for figure in figures:
-        lines += ["", f"![{figure.chart.title}]({figure.name}.png)", "", figure.caption]
-    return "\n".join([*lines, "", _how_to_open(chrome_trace), ""])
 
 
 def draw_step(step: TracedStep, scale: str) -> list[TraceFigure]:
@@ -206,26 +192,17 @@ def draw_step(step: TracedStep, scale: str) -> list[TraceFigure]:
 
 
 def _draw_tensors(title: str, step: TracedStep, scale: str) -> Chart:
-    first_us: dict[str, float] = {}
-    for bar in step.tensors:
-        first_us[bar.label] = min(bar.start_us, first_us.get(bar.label, bar.start_us))
-    tensors = sorted(first_us, key=lambda tensor: first_us[tensor])
+    tensors = list(dict.fromkeys(bar.label for bar in sorted(step.tensors, key=lambda bar: bar.start_us)))
     size_inches = (9.0, min(8.0, 1.7 + 0.17 * len(tensors)))
     # gradients come from top to bottom, so that the corner below is free
     chart = Chart(title, "ms", "", scale=scale, size_inches=size_inches, legend_place="lower left")
     rows = {tensor: len(tensors) - 1 - index for index, tensor in enumerate(tensors)}
     for stream, (name, colour) in _TENSOR_COLOURS.items():
-        spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
-        for bar in step.tensors:
-            if bar.stream == stream:
-                start, end = bar.start_us / 1e3, bar.end_us / 1e3
-                spans[rows[bar.label]].append((start, end - start))
-                chart.rows.append({"series": name, "tensor": bar.label, "ms": start, "end ms": end})
-        for index, (row, pieces) in enumerate(spans.items()):
-            label = name if index == 0 else "_repeated"  # matplotlib leaves labels with _ out of a legend
-            chart.axes.broken_barh(
-                pieces, (row - 0.4, 0.8), facecolor=colour, edgecolor=colour, linewidth=0.4, label=label
-            )
+        bars = [bar for bar in step.tensors if bar.stream == stream]
+        draw_bars(chart, ((rows[bar.label], colour, bar) for bar in bars), height=0.8, legend=name)
+        chart.rows += [
+            {"series": name, "tensor": bar.label, "ms": bar.start_us / 1e3, "end ms": bar.end_us / 1e3} for bar in bars
+        ]
     if len(tensors) <= _MOST_NAMED_ROWS:
         chart.axes.set_yticks(list(rows.values()), list(rows), fontsize=5.5)
     else:

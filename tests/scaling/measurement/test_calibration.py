@@ -8,8 +8,7 @@ from hand_measurement import ROUNDS, rank_calibration
 
 from bigbatch.scaling import horovod
 from bigbatch.scaling.measurement import calibration
-from bigbatch.scaling.measurement.calibration import CalibrationRound
-from bigbatch.scaling.measurement.calibration_task import BusyAllReduce, RankCalibration
+from bigbatch.scaling.measurement.calibration import CalibrationRound, RankCalibration
 
 
 def test_a_machine_is_made_of_medians():
@@ -43,7 +42,7 @@ def horovod_calibration(rank: int) -> RankCalibration:
     return RankCalibration(
         rank=rank,
         all_reduces={8: [0.0], 4096: [300.0], 16_000_000: [10_000.0]},
-        busy_all_reduces=[BusyAllReduce(bytes=8, cpu_us=0.0), BusyAllReduce(bytes=4096, cpu_us=60.0)],
+        cpu_us={8: 0.0, 4096: 60.0},
         cycles_fraction=0.2,
     )
 

@@ -6,9 +6,9 @@ import namespaces
 import pytest
 
 from bigbatch.scaling import hosts
+from bigbatch.scaling.measurement.measurement import group_rounds
 from bigbatch.scaling.measurement.request import StepCounts
 from bigbatch.scaling.measurement.rounds import MeasuredRound, measure_round, rotate
-from bigbatch.scaling.measurement.timings import group_rounds
 from bigbatch.scaling.workload import EngineConfiguration, Workload
 
 TINY = Workload("mlp", {"hidden": (16, 16)}, (1, 8, 8), 10)

@@ -10,9 +10,8 @@ from hand_trace import SECOND_NS, crossing, mark, profiler_trace, rank_marks, re
 
 from bigbatch.errors import Problem
 from bigbatch.scaling.tracing import chrome_trace
-from bigbatch.scaling.tracing.chrome_trace import EngineRecording, merge_recordings
-from bigbatch.scaling.tracing.horovod_timeline import read_timeline
-from bigbatch.scaling.tracing.profiler_trace import parse_profiler_trace
+from bigbatch.scaling.tracing.chrome_trace import merge_recordings
+from bigbatch.scaling.tracing.spans import EngineRecording, parse_profiler_trace, read_timeline
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from bigbatch.cli import app
 from bigbatch.engines import horovod
 from bigbatch.errors import Problem
 from bigbatch.launch import processes
-from bigbatch.scaling.tracing import profiler_trace, report
+from bigbatch.scaling.tracing import report, spans
 from bigbatch.scaling.tracing import trace as tracing
 from bigbatch.scaling.tracing.trace import Trace, TraceOptions
 
@@ -30,8 +30,8 @@ def trace(*arguments: object) -> int:
     return app(words, result_action="return_value", exit_on_error=False, print_error=False)
 
 
-def inside(outer: profiler_trace.Span, spans: list[profiler_trace.Span]) -> list[profiler_trace.Span]:
-    return [span for span in spans if outer.start_ns <= span.start_ns < outer.end_ns]
+def inside(outer: spans.Span, listed: list[spans.Span]) -> list[spans.Span]:
+    return [span for span in listed if outer.start_ns <= span.start_ns < outer.end_ns]
 
 
 def test_two_ranks_of_ddp(tmp_path, monkeypatch, capsys):
@@ -43,11 +43,11 @@ def test_two_ranks_of_ddp(tmp_path, monkeypatch, capsys):
 
     overlapping = 0
     for profile in recorded.profiles:
-        steps, passes = profile.marks(profiler_trace.STEP), profile.marks(profiler_trace.BACKWARD)
+        steps, passes = profile.marks(spans.STEP), profile.marks(spans.BACKWARD)
         assert len(steps) == len(passes) == 2
         for step, backward in zip(steps, passes, strict=True):
             gradients, sent = (
-                inside(backward, profile.marks(profiler_trace.GRADIENT)),
+                inside(backward, profile.marks(spans.GRADIENT)),
                 inside(step, profile.collectives()),
             )
             assert {span.name.split()[-1] for span in gradients} == {
@@ -88,11 +88,11 @@ def test_a_gradient_of_horovod_travels_between_its_hook_and_the_wait(tmp_path, m
     assert recorded.timeline is not None
     profile = recorded.profiles[0]
     seen = 0
-    for backward in profile.marks(profiler_trace.BACKWARD):
-        hooks = {span.name.split()[-1]: span for span in inside(backward, profile.marks(profiler_trace.GRADIENT))}
+    for backward in profile.marks(spans.BACKWARD):
+        hooks = {span.name.split()[-1]: span for span in inside(backward, profile.marks(spans.GRADIENT))}
         activities = recorded.timeline.between(backward.start_ns, backward.end_ns).activities
         for name, hook in hooks.items():
-            own = [one for one in activities if one.tensor == name and one.name == "ALLREDUCE"]
+            own = [one for one in activities if one.track == name and one.name == "ALLREDUCE"]
             assert len(own) == 1
             assert hook.start_ns <= own[0].start_ns <= own[0].end_ns <= backward.end_ns
             seen += 1

@@ -6,7 +6,7 @@ import pytest
 from hand_trace import recording
 
 from bigbatch.scaling.tracing import report
-from bigbatch.scaling.tracing.chrome_trace import EngineRecording
+from bigbatch.scaling.tracing.spans import EngineRecording
 from bigbatch.scaling.tracing.trace import Trace
 from bigbatch.scaling.tracing.traced_step import fastest_step
 from bigbatch.scaling.workload import Workload

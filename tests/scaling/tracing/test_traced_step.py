@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from hand_trace import mark, profiler_trace, rank_marks, recording
 
-from bigbatch.scaling.tracing.chrome_trace import EngineRecording, merge_recordings
-from bigbatch.scaling.tracing.traced_step import fastest_step, median_step_us
+from bigbatch.scaling.tracing.chrome_trace import merge_recordings
+from bigbatch.scaling.tracing.spans import EngineRecording
+from bigbatch.scaling.tracing.traced_step import fastest_step
 
 
 @pytest.fixture
@@ -60,4 +61,4 @@ def test_the_fastest_step_is_the_one_that_is_shown(tmp_path):
     slow[0]["dur"] = 7000.0
     profile = profiler_trace([*slow, *rank_marks()])
     assert fastest_step(EngineRecording("ddp", [profile])).number == 0
-    assert median_step_us(profile) == 6000
+    assert profile.median_step_us == 6000
