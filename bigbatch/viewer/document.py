@@ -16,7 +16,7 @@ from bigbatch import filters, parts
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
 from bigbatch.viewer.event_log import Event, EventLog
-from bigbatch.viewer.images import ThumbnailAtlas, find_images
+from bigbatch.viewer.images import ThumbnailAtlas
 from bigbatch.viewer.overrides import KEEP, NO_OVERRIDE, Action, HistoryStep, Override, OverrideHistory
 from bigbatch.viewer.points import MapPoints
 from bigbatch.viewer.requests import RequestError, SampleNumbers, decode_samples, encode_samples
@@ -49,7 +49,12 @@ class FilterDocument:
         self.config = parts.configure("filters", self.manifest.filter)
         settings = FilterSettings.from_options(self.config.model_dump(), self.classes)
         self.points = MapPoints(self.saved, self.classes, settings.min_samples)
-        self.atlas = self._make_atlas()
+        self.atlas: ThumbnailAtlas | None = None
+        if self.dataset is not None:
+            try:
+                self.atlas = ThumbnailAtlas(self.dataset)
+            except Problem as problem:
+                self.notes.append(f"{NO_IMAGES} {problem}")
         self._filter_hash = hash_json({"points": self.points.hash, "filter": self.manifest.filter})
         self.settings = self._decide_eps(settings)
         self.history = OverrideHistory(len(self), self.manifest.overrides)
@@ -72,7 +77,7 @@ class FilterDocument:
         optional = [name for name in _OPTIONAL_COLUMNS if name in self.saved.arrays]
         return ["position", "label", "eps_star", "considered", "override", *optional]
 
-    def column(self, name: str, min_samples: int | None = None) -> NDArray[Any]:
+    def column(self, name: str, min_samples: int) -> NDArray[Any]:
         """Return one row per sample, in the type that the page expects."""
         if name not in self.columns():
             raise RequestError(f"there is no column '{name}': there are {', '.join(self.columns())}", 404)
@@ -82,7 +87,7 @@ class FilterDocument:
             case "label":
                 return self.points.labels.astype("<u2")
             case "eps_star":
-                return self.points.eps_star(self.settings.min_samples if min_samples is None else min_samples)
+                return self.points.eps_star(min_samples)
             case "considered":
                 return self.points.considered.astype("u1")
             case "override":
@@ -114,24 +119,14 @@ class FilterDocument:
         with self._lock:
             return {
                 "revision": self.revision,
-                "entries": [override.summary() for override in self.history.entries],
-                "can_undo": self.history.can("undo"),
-                "can_redo": self.history.can("redo"),
+                "entries": [
+                    {name: value for name, value in vars(override).items() if name != "samples"}
+                    | {"count": len(override.samples)}
+                    for override in self.history.entries
+                ],
+                "can_undo": self.history.find_next("undo") is not None,
+                "can_redo": self.history.find_next("redo") is not None,
             }
-
-    def _make_atlas(self) -> ThumbnailAtlas | None:
-        """Return None, and add a note, where there are no images."""
-        if self.dataset is None:
-            return None
-        images = find_images(self.dataset)
-        if images is None:
-            self.notes.append(f"{NO_IMAGES} samples of this dataset have none.")
-            return None
-        try:
-            return ThumbnailAtlas(images, len(self))
-        except Problem as problem:
-            self.notes.append(f"{NO_IMAGES} {problem}")
-            return None
 
     # -- changing
 
@@ -144,7 +139,7 @@ class FilterDocument:
     def step_history(self, step: HistoryStep) -> int:
         """Undo the last override, or redo the one that was undone last; return the new revision."""
         with self._lock:
-            self.history.check(step)
+            self.history.require_next(step)
             return self._record({"event": step})
 
     def change_settings(self, settings: FilterSettings) -> int:
@@ -165,8 +160,8 @@ class FilterDocument:
 
     def _record(self, event: Event) -> int:
         if self._filter_hash_in_log != self._filter_hash:
-            hashes = {"dataset": self.saved.dataset_hash, "filter": self._filter_hash}
-            header = {"event": "opened", "source": self.path.name, **hashes}
+            header = {"event": "opened", "source": self.path.name, "dataset": self.saved.dataset_hash}
+            header["filter"] = self._filter_hash
             self.log.append(header)
             self._apply(header)
         event = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
@@ -177,7 +172,11 @@ class FilterDocument:
     def _apply(self, event: Event) -> None:
         match event["event"]:
             case "opened":
-                self._check_dataset(event["dataset"])
+                if event["dataset"] != self.saved.dataset_hash:
+                    raise Problem(
+                        f"{self.log.path} belongs to another dataset (hash {event['dataset'][:10]}, that of "
+                        f"{self.path.name} is {self.saved.dataset_hash[:10]}): move it away, or restore the old file"
+                    )
                 self._filter_hash_in_log = event["filter"]
                 return
             case "override":
@@ -204,13 +203,6 @@ class FilterDocument:
             self.notes.append(
                 f"{self.path.name} was made again after {self.log.path.name} was written: "
                 "overrides stay, eps and the other settings are those of the new file."
-            )
-
-    def _check_dataset(self, dataset_hash: str) -> None:
-        if dataset_hash != self.saved.dataset_hash:
-            raise Problem(
-                f"{self.log.path} belongs to another dataset (hash {dataset_hash[:10]}, that of {self.path.name} is "
-                f"{self.saved.dataset_hash[:10]}): move it away, or restore the old file"
             )
 
 

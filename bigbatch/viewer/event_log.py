@@ -39,28 +39,26 @@ class EventLog:
     def read(self) -> list[Event]:
         """Return all events. A last line that was cut short by a kill or a full disk is removed with a notice."""
         self._file.seek(0)
-        content = self._file.read()
+        lines = self._file.read().splitlines(keepends=True)
         events: list[Event] = []
-        complete_bytes = 0
-        lines = content.split(b"\n")
         for number, line in enumerate(lines, start=1):
-            ended = number < len(lines)
-            event = _parse_event(line) if ended else None
-            if event is None:
-                if number < len(lines) - 1:
-                    raise Problem(f"line {number} of {self.path} is not a complete event: fix or remove it")
+            try:
+                event = json.loads(line if line.endswith(b"\n") else b"")
+                if not isinstance(event, dict):
+                    raise ValueError
+            except ValueError:
+                if number < len(lines):
+                    raise Problem(f"line {number} of {self.path} is not a complete event: fix or remove it") from None
+                warnings.warn(
+                    Notice(
+                        f"the last line of {self.path} was cut short ({len(line)} bytes) and removed; "
+                        f"the {len(events)} lines before it are kept"
+                    ),
+                    stacklevel=2,
+                )
+                self._file.truncate(sum(map(len, lines[:-1])))
                 break
             events.append(event)
-            complete_bytes += len(line) + 1
-        if complete_bytes < len(content):
-            warnings.warn(
-                Notice(
-                    f"the last line of {self.path} was cut short ({len(content) - complete_bytes} bytes) and removed; "
-                    f"the {len(events)} lines before it are kept"
-                ),
-                stacklevel=2,
-            )
-            self._file.truncate(complete_bytes)
         return events
 
     def append(self, event: Event) -> None:
@@ -77,22 +75,10 @@ class EventLog:
                 f"{self.path} could not be written ({error.strerror}): free space there, then repeat", 507
             ) from error
 
-    @property
-    def is_empty(self) -> bool:
-        return os.fstat(self._file.fileno()).st_size == 0
-
     def close(self) -> None:
         """Close the file, and remove it where it is empty."""
         if self._file.closed:
             return
-        if self.is_empty:
+        if os.fstat(self._file.fileno()).st_size == 0:
             self.path.unlink(missing_ok=True)
         self._file.close()
-
-
-def _parse_event(line: bytes) -> Event | None:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return None
-    return event if isinstance(event, dict) else None

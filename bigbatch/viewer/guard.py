@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
-import json
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bigbatch.viewer.requests import RequestError
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 8 << 20
 _MAX_DISCARDED_BYTES = 256 << 20
@@ -35,22 +32,25 @@ class SessionKeys:
         self._on_token_used = on_token_used or (lambda: None)
 
     def new_token(self) -> str:
-        token = secrets.token_urlsafe(_KEY_BYTES)
-        self._tokens.add(_digest(token))
-        return token
+        return _add_key(self._tokens)
 
     def exchange_token(self, token: str) -> str | None:
         """Return a new session; None for a token that is unknown or was used already."""
         if _digest(token) not in self._tokens:
             return None
         self._tokens.discard(_digest(token))
-        session = secrets.token_urlsafe(_KEY_BYTES)
-        self._sessions.add(_digest(session))
+        session = _add_key(self._sessions)
         self._on_token_used()
         return session
 
     def is_valid(self, session: str) -> bool:
         return _digest(session) in self._sessions
+
+
+def _add_key(keys: set[bytes]) -> str:
+    key = secrets.token_urlsafe(_KEY_BYTES)
+    keys.add(_digest(key))
+    return key
 
 
 def _digest(key: str) -> bytes:
@@ -61,34 +61,44 @@ def _digest(key: str) -> bytes:
 class RequestGuard:
     """ASGI middleware that checks Host, Origin, session and size of every request."""
 
-    def __init__(self, app: App, keys: SessionKeys, host: str, *, framed: bool = False) -> None:
+    def __init__(self, app: ASGIApp, keys: SessionKeys, host: str, *, framed: bool = False) -> None:
         self.app, self.keys = app, keys
-        self.hosts = _own_names(host)
+        self.hosts = {"127.0.0.1", "localhost", "::1", host.lower()}
         self.allows_any_address = not is_loopback(host)
-        policy = _CONTENT_POLICY if framed else f"{_CONTENT_POLICY}; frame-ancestors 'none'"
-        self.headers = [
-            (b"content-security-policy", policy.encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"referrer-policy", b"no-referrer"),
-        ]
+        if self.allows_any_address:
+            self.hosts |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        self.headers = {
+            "content-security-policy": _CONTENT_POLICY if framed else f"{_CONTENT_POLICY}; frame-ancestors 'none'",
+            "x-content-type-options": "nosniff",
+            "referrer-policy": "no-referrer",
+        }
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
             return  # no websockets
 
+        received_bytes = 0
         too_large = False
+
+        async def receive_limited() -> Message:
+            """Count the bytes of a body as it arrives: it may have no length."""
+            nonlocal received_bytes
+            message = await receive()
+            received_bytes += len(message.get("body", b""))
+            if received_bytes > MAX_BODY_BYTES:
+                raise _too_large_error()
+            return message
 
         async def send_with_headers(message: Message) -> None:
             nonlocal too_large
             if message["type"] == "http.response.start":
                 too_large = message["status"] == _TOO_LARGE
-                given = message.get("headers", [])
-                kept = [] if any(name == b"cache-control" for name, _ in given) else [(b"cache-control", b"no-store")]
-                hang_up = [(b"connection", b"close")] if too_large else []
-                message["headers"] = [*given, *kept, *hang_up, *self.headers]
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("cache-control", "no-store")
+                headers.update(self.headers | ({"connection": "close"} if too_large else {}))
             elif too_large:
                 # a client whose connection closes while it still sends may never read the answer
                 await send({**message, "more_body": True})
@@ -96,52 +106,40 @@ class RequestGuard:
                 message = {"type": "http.response.body"}
             await send(message)
 
-        refusal = self._check_request(scope)
-        if refusal is not None:
-            await _send_problem(send_with_headers, *refusal)
+        try:
+            self._check_request(scope)
+        except RequestError as error:
+            await JSONResponse({"problem": str(error)}, error.status)(scope, receive, send_with_headers)
             return
-        await self.app(scope, _limit_body(receive), send_with_headers)
+        await self.app(scope, receive_limited, send_with_headers)
 
-    def _check_request(self, scope: Message) -> tuple[int, str] | None:
-        """Return status and sentence of a refusal, or None."""
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    def _check_request(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self._is_own_host(host):
-            return 421, f"this server is not '{host}': open the address that it printed"
+        # names only: a forwarded port has another number. Any other name may be DNS rebinding
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+        if name.lower() not in self.hosts and not (self.allows_any_address and _is_address(name)):
+            raise RequestError(f"this server is not '{host}': open the address that it printed", 421)
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
-            return 403, f"a page of '{origin}' may not talk to this server: open the address that it printed"
+            raise RequestError(
+                f"a page of '{origin}' may not talk to this server: open the address that it printed", 403
+            )
         if scope["path"].startswith("/api/") and scope["path"] != "/api/session":
             kind, _, session = headers.get("authorization", "").partition(" ")
             if kind.lower() != "bearer" or not self.keys.is_valid(session):
-                return 401, (
+                raise RequestError(
                     "this page is not signed in, or the server was restarted since: open the address that it printed; "
-                    "everything that you did is saved"
+                    "everything that you did is saved",
+                    401,
                 )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
-            return _TOO_LARGE, _too_large_sentence()
-        return None
-
-    def _is_own_host(self, host: str) -> bool:
-        """Compare names only: a forwarded port has another number. Any other name may be DNS rebinding."""
-        name = _host_name(host)
-        return name in self.hosts or (self.allows_any_address and _is_address(name))
+            raise _too_large_error()
 
 
-def _limit_body(receive: Receive) -> Receive:
-    """Count the bytes of a body as it arrives: it may have no length."""
-    received_bytes = 0
-
-    async def counting_receive() -> Message:
-        nonlocal received_bytes
-        message = await receive()
-        received_bytes += len(message.get("body", b""))
-        if received_bytes > MAX_BODY_BYTES:
-            raise RequestError(_too_large_sentence(), _TOO_LARGE)
-        return message
-
-    return counting_receive
+def _too_large_error() -> RequestError:
+    return RequestError(f"a request may have {MAX_BODY_BYTES >> 20} MB at most: select fewer samples", _TOO_LARGE)
 
 
 async def _discard_body(receive: Receive) -> None:
@@ -158,33 +156,8 @@ async def _discard_body(receive: Receive) -> None:
         pass
 
 
-def _too_large_sentence() -> str:
-    return f"a request may have {MAX_BODY_BYTES >> 20} MB at most: select fewer samples"
-
-
-async def _send_problem(send: Send, status: int, problem: str) -> None:
-    body = json.dumps({"problem": problem}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 def is_loopback(host: str) -> bool:
     return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
-
-
-def _own_names(host: str) -> set[str]:
-    names = {"127.0.0.1", "localhost", "::1", host.lower()}
-    if not is_loopback(host):
-        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-    return names
-
-
-def _host_name(host: str) -> str:
-    """Return the host without the port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
 
 
 def _is_address(name: str) -> bool:

@@ -15,7 +15,7 @@ Action = Literal["keep", "drop", "reset"]
 HistoryStep = Literal["undo", "redo"]
 NO_OVERRIDE, DROP, KEEP = -1, 0, 1
 _VALUES = {"keep": KEEP, "drop": DROP, "reset": NO_OVERRIDE}
-_KEEP_FIELD = {"keep": True, "drop": False, "reset": None}  # of a filter's manifest
+_ACTIONS: dict[bool | None, Action] = {True: "keep", False: "drop", None: "reset"}  # by `keep` in a filter's manifest
 
 
 @dataclass
@@ -30,14 +30,11 @@ class Override:
     undone: bool = False
     in_source: bool = False
 
-    def summary(self) -> dict[str, object]:
-        """Return the fields for the page, with the number of samples in place of the samples."""
-        return {name: value for name, value in vars(self).items() if name != "samples"} | {"count": len(self.samples)}
-
     def manifest_entry(self) -> dict[str, object]:
         """Return the override as a filter's manifest has it."""
-        entry = {"at": self.at, "samples": self.samples.tolist(), "keep": _KEEP_FIELD[self.action]}
-        return entry | {"reason": self.reason} | ({"undone": True} if self.undone else {})
+        keep = next(keep for keep, action in _ACTIONS.items() if action == self.action)
+        entry = {"at": self.at, "samples": self.samples.tolist(), "keep": keep, "reason": self.reason}
+        return entry | ({"undone": True} if self.undone else {})
 
 
 class OverrideHistory:
@@ -48,34 +45,35 @@ class OverrideHistory:
         self._redoable: list[Override] = []
         self.values: NDArray[np.int8] = np.full(samples, NO_OVERRIDE, np.int8)
         for entry in in_source:
-            action: Action = "reset" if entry["keep"] is None else "keep" if entry["keep"] else "drop"
-            override = self.add(action, entry["reason"], np.asarray(entry["samples"], np.int64), entry["at"])
-            override.in_source, override.undone = True, bool(entry.get("undone"))
+            self.add(_ACTIONS[entry["keep"]], entry["reason"], np.asarray(entry["samples"], np.int64), entry["at"])
+            self.entries[-1].in_source, self.entries[-1].undone = True, bool(entry.get("undone"))
         self._replay()
 
-    def add(self, action: Action, reason: str, samples: SampleNumbers, at: str) -> Override:
-        override = Override(len(self.entries), at, action, reason, samples)
-        self.entries.append(override)
+    def add(self, action: Action, reason: str, samples: SampleNumbers, at: str) -> None:
+        self.entries.append(Override(len(self.entries), at, action, reason, samples))
         self._redoable.clear()
         self.values[samples] = _VALUES[action]
-        return override
 
-    def can(self, step: HistoryStep) -> bool:
-        """Whether there is an override to undo, or one that was undone last."""
-        return bool(self._redoable) if step == "redo" else any(map(_is_undoable, self.entries))
+    def find_next(self, step: HistoryStep) -> Override | None:
+        """Return the override that a step would undo or redo."""
+        if step == "redo":
+            return self._redoable[-1] if self._redoable else None
+        return next((entry for entry in reversed(self.entries) if not entry.undone and not entry.in_source), None)
 
-    def check(self, step: HistoryStep) -> None:
-        if not self.can(step):
+    def require_next(self, step: HistoryStep) -> Override:
+        override = self.find_next(step)
+        if override is None:
             before = "keep, drop or reset samples" if step == "undo" else "undo something"
             raise RequestError(f"there is nothing to {step}: {before} first", 409)
+        return override
 
     def apply(self, step: HistoryStep) -> None:
-        self.check(step)
+        override = self.require_next(step)
+        override.undone = step == "undo"
         if step == "undo":
-            self._redoable.append(next(filter(_is_undoable, reversed(self.entries))))
-            self._redoable[-1].undone = True
+            self._redoable.append(override)
         else:
-            self._redoable.pop().undone = False
+            self._redoable.pop()
         self._replay()
 
     def _replay(self) -> None:
@@ -83,7 +81,3 @@ class OverrideHistory:
         for override in self.entries:
             if not override.undone:
                 self.values[override.samples] = _VALUES[override.action]
-
-
-def _is_undoable(override: Override) -> bool:
-    return not override.undone and not override.in_source

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from operator import gt
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
@@ -21,7 +23,6 @@ from starlette.routing import Route
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.viewer.accuracy import accuracy_series
-from bigbatch.viewer.changes import ChangeNotifier
 from bigbatch.viewer.document import FilterDocument
 from bigbatch.viewer.exports import ExportKind, export
 from bigbatch.viewer.guard import RequestGuard, SessionKeys
@@ -63,14 +64,52 @@ class ExportBody(_StrictBody):
     kind: ExportKind
 
 
+class ChangeNotifier:
+    """Requests wait for a change, in whatever event loop; `notify` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    async def wait_until(self, changed: Callable[[], bool], seconds: float) -> None:
+        """Wait until `changed()`, until the time is over, or until the server ends."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        event = asyncio.Event()
+        with self._lock:
+            self._waiting.add((loop, event))
+        try:
+            # checked after the event is registered, so that no change in between is missed
+            while not changed() and not self._closed:
+                event.clear()
+                async with asyncio.timeout_at(deadline):
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                self._waiting.discard((loop, event))
+
+    def notify(self) -> None:
+        with self._lock:
+            for loop, event in self._waiting:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(event.set)
+
+    def close(self) -> None:
+        self._closed = True
+        self.notify()
+
+
 @dataclass
 class ViewerRoutes:
     """The endpoints, and what they work on."""
 
     documents: Sequence[FilterDocument]
     keys: SessionKeys
-    changes: ChangeNotifier
     runs_dir: Path
+    changes: ChangeNotifier = field(default_factory=ChangeNotifier)
 
     # -- signing in
 
@@ -87,12 +126,13 @@ class ViewerRoutes:
     # -- reading
 
     async def list_documents(self, request: Request) -> Response:
-        described = [_describe_document(number, document) for number, document in enumerate(self.documents)]
-        return JSONResponse({"documents": described})
+        return JSONResponse({"documents": [_describe_document(*item) for item in enumerate(self.documents)]})
 
     async def get_column(self, request: Request) -> Response:
         document, name = self._document(request), request.path_params["name"]
-        values = await run_in_threadpool(document.column, name, _query_number(request, "min_samples"))
+        values = await run_in_threadpool(
+            document.column, name, _query_number(request, "min_samples", document.settings.min_samples)
+        )
         return Response(values.tobytes(), media_type="application/octet-stream")
 
     async def compute_clusters(self, request: Request) -> Response:
@@ -102,22 +142,20 @@ class ViewerRoutes:
 
     async def get_neighbours(self, request: Request) -> Response:
         document, sample = self._document(request), request.path_params["sample"]
-        count = _query_number(request, "count")
-        count = 8 if count is None else count
+        count = _query_number(request, "count", 8)
         if not 1 <= count <= _MAX_NEIGHBOURS:
             raise RequestError(f"count must be 1 to {_MAX_NEIGHBOURS}, got {count}: ask for fewer neighbours")
         return JSONResponse(await run_in_threadpool(document.points.nearest_neighbours, sample, count))
 
     async def get_atlas_page(self, request: Request) -> Response:
         document, page = self._document(request), request.path_params["page"]
-        atlas = document.require_atlas()
-        return await _cached_png(request, document, f"page-{page}", partial(atlas.page_png, page))
+        return await _cached_png(request, document, f"page-{page}", partial(document.require_atlas().page_png, page))
 
     async def get_image(self, request: Request) -> Response:
         document, sample = self._document(request), request.path_params["sample"]
         document.points.check_sample(sample)
-        atlas = document.require_atlas()
-        return await _cached_png(request, document, f"image-{sample}", partial(atlas.image_png, sample))
+        make_png = partial(document.require_atlas().image_png, sample)
+        return await _cached_png(request, document, f"image-{sample}", make_png)
 
     async def get_accuracy(self, request: Request) -> Response:
         series = await run_in_threadpool(accuracy_series, self._document(request), self.runs_dir)
@@ -137,13 +175,7 @@ class ViewerRoutes:
 
         return await self._change(override)
 
-    async def undo(self, request: Request) -> Response:
-        return await self._step_history(request, "undo")
-
-    async def redo(self, request: Request) -> Response:
-        return await self._step_history(request, "redo")
-
-    async def _step_history(self, request: Request, step: HistoryStep) -> Response:
+    async def step_history(self, step: HistoryStep, request: Request) -> Response:
         return await self._change(partial(self._document(request).step_history, step))
 
     async def change_settings(self, request: Request) -> Response:
@@ -158,9 +190,8 @@ class ViewerRoutes:
     async def wait_for_changes(self, request: Request) -> Response:
         """Wait for all documents at once: a browser has six connections to a server, for all tabs together."""
         texts = request.query_params.get("since", "").split(",")
-        if len(texts) != len(self.documents) or not all(
-            text.isdecimal() and len(text) <= _MAX_DIGITS for text in texts
-        ):
+        valid = (text.isdecimal() and len(text) <= _MAX_DIGITS for text in texts)
+        if len(texts) != len(self.documents) or not all(valid):
             raise RequestError(
                 f"since={','.join(texts)!r} must be a revision for each of {len(self.documents)} documents"
             )
@@ -205,26 +236,23 @@ def build_app(viewer: ViewerRoutes, host: str, *, framed: bool = False) -> Reque
         Route("/api/{d:int}/accuracy", viewer.get_accuracy),
         Route("/api/{d:int}/overrides", viewer.get_overrides),
         Route("/api/{d:int}/overrides", viewer.add_override, methods=["POST"]),
-        Route("/api/{d:int}/undo", viewer.undo, methods=["POST"]),
-        Route("/api/{d:int}/redo", viewer.redo, methods=["POST"]),
+        Route("/api/{d:int}/undo", partial(viewer.step_history, "undo"), methods=["POST"]),
+        Route("/api/{d:int}/redo", partial(viewer.step_history, "redo"), methods=["POST"]),
         Route("/api/{d:int}/settings", viewer.change_settings, methods=["POST"]),
         Route("/api/{d:int}/export", viewer.write_export, methods=["POST"]),
         Route("/api/{d:int}/exports/{name}", viewer.download_export),
-        Route("/", _static_endpoint(STATIC / "index.html")),
+        Route("/", partial(_serve_static, STATIC / "index.html")),
         # one route per file that exists, so that no path can lead out of the folder
         *(
-            Route(f"/{path.relative_to(STATIC).as_posix()}", _static_endpoint(path))
+            Route(f"/{path.relative_to(STATIC).as_posix()}", partial(_serve_static, path))
             for path in sorted(STATIC.rglob("*"))
             if path.suffix in _MEDIA_TYPES
         ),
     ]
-    handlers: dict[Any, Any] = {
-        Problem: _handle_problem,
-        HTTPException: _handle_unknown_path,
-        ClientDisconnect: _handle_disconnect,
-        Exception: _handle_fault,
-    }
-    return RequestGuard(Starlette(routes=routes, exception_handlers=handlers), viewer.keys, host, framed=framed)
+    app = Starlette(routes=routes)
+    for kind in (Problem, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, _answer_error)
+    return RequestGuard(app, viewer.keys, host, framed=framed)
 
 
 def _describe_document(number: int, document: FilterDocument) -> dict[str, object]:
@@ -245,14 +273,10 @@ def _describe_document(number: int, document: FilterDocument) -> dict[str, objec
     }
 
 
-def _static_endpoint(path: Path) -> Callable[[Request], Response]:
-    """Return an endpoint that serves one file of the page."""
-
-    def serve_file(request: Request) -> Response:
-        headers = {"cache-control": "no-cache"}
-        return Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix], headers=headers)
-
-    return serve_file
+async def _serve_static(path: Path, request: Request) -> Response:
+    """Return a file of the page."""
+    headers = {"cache-control": "no-cache"}
+    return Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix], headers=headers)
 
 
 async def _cached_png(request: Request, document: FilterDocument, name: str, make_png: Callable[[], bytes]) -> Response:
@@ -264,31 +288,22 @@ async def _cached_png(request: Request, document: FilterDocument, name: str, mak
     return Response(await run_in_threadpool(make_png), media_type="image/png", headers=headers)
 
 
-async def _handle_problem(request: Request, problem: Problem) -> Response:
-    return _problem_response(str(problem), problem.status if isinstance(problem, RequestError) else 422)
-
-
-async def _handle_unknown_path(request: Request, error: HTTPException) -> Response:
-    return _problem_response(
-        f"{request.method} {request.url.path} is not known to this server: reload the page", error.status_code
-    )
-
-
-async def _handle_disconnect(request: Request, error: ClientDisconnect) -> Response:
-    return Response(status_code=499)
-
-
-async def _handle_fault(request: Request, error: Exception) -> Response:
-    """Answer an error of the server itself; its traceback goes to the terminal."""
-    return _problem_response(
-        f"the server failed ({type(error).__name__}; see its terminal): everything up to your last change is saved, "
-        "try again",
-        500,
-    )
-
-
-def _problem_response(problem: str, status: int) -> Response:
-    return JSONResponse({"problem": problem}, status)
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Answer in a sentence. The traceback of an error of the server itself goes to the terminal."""
+    match error:
+        case ClientDisconnect():
+            return Response(status_code=499)
+        case Problem():
+            sentence, status = str(error), error.status if isinstance(error, RequestError) else 422
+        case HTTPException(status_code=status):
+            sentence = f"{request.method} {request.url.path} is not known to this server: reload the page"
+        case _:
+            status = 500
+            sentence = (
+                f"the server failed ({type(error).__name__}; see its terminal): everything up to your last change is "
+                "saved, try again"
+            )
+    return JSONResponse({"problem": sentence}, status)
 
 
 async def _read_body(request: Request, kind: type[Body]) -> Body:
@@ -300,10 +315,8 @@ async def _read_body(request: Request, kind: type[Body]) -> Body:
         raise RequestError(f"the request is not JSON ({error}): reload the page", 400) from error
 
 
-def _query_number(request: Request, name: str) -> int | None:
-    text = request.query_params.get(name)
-    if text is None:
-        return None
+def _query_number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, str(default))
     if not text.lstrip("-").isdecimal() or len(text) > _MAX_DIGITS:
         raise RequestError(f"{name}={text!r} is not a whole number: reload the page")
     return int(text)

@@ -18,9 +18,7 @@ from typing import Any
 from bigbatch.errors import Notice, Problem
 from bigbatch.filters import FilterResult
 from bigbatch.output.progress import show_progress
-from bigbatch.viewer.changes import ChangeNotifier
 from bigbatch.viewer.document import FilterDocument
-from bigbatch.viewer.guard import SessionKeys, is_loopback
 from bigbatch.viewer.sources import open_sources
 
 DEFAULT_PORT = 8642
@@ -49,13 +47,14 @@ class Server:
         try:
             import uvicorn
 
+            from bigbatch.viewer.guard import SessionKeys, is_loopback
             from bigbatch.viewer.routes import ViewerRoutes, build_app
         except ImportError as error:
             raise Problem(
                 "the viewer needs starlette and uvicorn: install them with  pip install 'bigbatch[view]'"
             ) from error
         self.host = options.host
-        self._changes = ChangeNotifier()
+        self.is_public = not is_loopback(options.host)
         self._keys = SessionKeys(self._print_next_address if options.announce else None)
         self._thread: threading.Thread | None = None
         self._socket = _bind_socket(options.host, options.port)
@@ -63,9 +62,9 @@ class Server:
         self.documents: list[FilterDocument] = []
         try:
             self.documents = open_documents(sources, options.data_dir, options.out)
-            viewer = ViewerRoutes(self.documents, self._keys, self._changes, options.runs_dir)
+            self._viewer = ViewerRoutes(self.documents, self._keys, options.runs_dir)
             config = uvicorn.Config(
-                build_app(viewer, options.host, framed=options.framed),
+                build_app(self._viewer, options.host, framed=options.framed),
                 log_level="critical",  # problems are answered in a sentence; Ctrl-C during an export is not an error
                 access_log=False,
                 server_header=False,
@@ -89,7 +88,7 @@ class Server:
         handle_exit = self._server.handle_exit
 
         def exit_at_once(number: int, frame: FrameType | None) -> None:
-            self._changes.close()  # waiting requests would delay the exit
+            self._viewer.changes.close()  # waiting requests would delay the exit
             handle_exit(number, frame)
 
         self._server.handle_exit = exit_at_once
@@ -113,7 +112,7 @@ class Server:
 
     def stop(self) -> None:
         """End the server. All changes are saved already."""
-        self._changes.close()
+        self._viewer.changes.close()
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()
@@ -123,10 +122,6 @@ class Server:
     @property
     def is_running(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
-
-    def changed_logs(self) -> list[str]:
-        """Return the log files that hold changes."""
-        return [str(document.log.path) for document in self.documents if document.revision]
 
     def _close(self) -> None:
         self._socket.close()
@@ -154,17 +149,14 @@ def _bind_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket, on a free port where the given one is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        try:
-            return socket.create_server((host, port), family=family)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-        free = socket.create_server((host, 0), family=family)
+        return socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        if port and getattr(error, "errno", None) == errno.EADDRINUSE:
+            free = _bind_socket(host, 0)
+            warnings.warn(Notice(f"port {port} is in use: took {free.getsockname()[1]} instead"), stacklevel=2)
+            return free
+        reason = getattr(error, "strerror", None) or error
         raise Problem(f"{host}:{port} cannot be listened on ({reason}): choose another --host or --port") from error
-    warnings.warn(Notice(f"port {port} is in use: took {free.getsockname()[1]} instead"), stacklevel=2)
-    return free
 
 
 # -- on the command line
@@ -174,7 +166,7 @@ def serve(sources: Sequence[Path | str], options: ServerOptions, *, browser: boo
     """Print the address, open it in the browser, and serve until Ctrl-C."""
     with show_progress(True):
         server = Server(sources, options)
-    if not is_loopback(server.host):
+    if server.is_public:
         warnings.warn(
             Notice(
                 f"--host {server.host} lets other machines reach this server: whoever reads the address below, or the "
@@ -191,7 +183,7 @@ def serve(sources: Sequence[Path | str], options: ServerOptions, *, browser: boo
     if browser:
         threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
     server.run()
-    logs = server.changed_logs()
+    logs = [str(document.log.path) for document in server.documents if document.revision]
     print(f"\nended; everything is saved in {', '.join(logs)}" if logs else "\nended; nothing was changed", flush=True)
 
 
@@ -214,7 +206,12 @@ def view(
     Returns at once: `.url` is an address for one opening, `.stop()` ends the server. A cell that runs again shows
     the server that it started before.
     """
-    paths = [_source_path(one) for one in (source if isinstance(source, list | tuple) else [source])]
+    paths = []
+    for one in source if isinstance(source, list | tuple) else [source]:
+        path = one.path if isinstance(one, FilterResult) else one
+        if not isinstance(path, str | Path):
+            raise Problem(f"a {type(one).__name__} has no file to view: save it first with bigbatch.filters.save")
+        paths.append(Path(path))
     key = tuple(path.resolve() for path in paths)
     server = _running_servers.get(key)
     if server is None or not server.is_running:
@@ -230,26 +227,11 @@ def view(
         server = Server(paths, options)
         server.start()
         _running_servers[key] = server
-    if show:
-        _show_page(server.url)
-    return server
-
-
-def _source_path(source: object) -> Path:
-    if isinstance(source, FilterResult):
-        return source.path
-    if not isinstance(source, str | Path):
-        raise Problem(f"a {type(source).__name__} has no file to view: save it first with bigbatch.filters.save")
-    return Path(source)
-
-
-def _show_page(url: str) -> None:
-    """Show the page below the notebook's cell, or in the browser outside of notebooks."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if not hasattr(shell, "kernel"):  # a terminal has no frames
-        webbrowser.open(url)
-        return
-    from IPython.display import IFrame, display
+    if show and ipython is not None and hasattr(ipython.get_ipython(), "kernel"):
+        from IPython.display import IFrame, display
 
-    display(IFrame(url, "100%", _FRAME_HEIGHT_PIXELS))
+        display(IFrame(server.url, "100%", _FRAME_HEIGHT_PIXELS))
+    elif show:  # a terminal has no frames
+        webbrowser.open(server.url)
+    return server

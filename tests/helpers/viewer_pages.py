@@ -18,7 +18,6 @@ from bigbatch import datasets, parts
 from bigbatch.curation import FilterRequest, filter_dataset
 from bigbatch.datasets.reading.lazy_images import LazyImageConfig, LazyImages
 from bigbatch.viewer import routes, server
-from bigbatch.viewer.changes import ChangeNotifier
 from bigbatch.viewer.guard import SessionKeys
 
 with warnings.catch_warnings():
@@ -128,7 +127,7 @@ class OpenedDocuments:
     def __init__(self, paths: list[Path], runs_dir: Path = Path("nowhere"), out: Path | None = None) -> None:
         self.documents = server.open_documents(paths, None, out)
         self.keys = SessionKeys()
-        viewer = routes.ViewerRoutes(self.documents, self.keys, ChangeNotifier(), runs_dir)
+        viewer = routes.ViewerRoutes(self.documents, self.keys, runs_dir)
         self.app = routes.build_app(viewer, "127.0.0.1")
 
     @contextmanager
