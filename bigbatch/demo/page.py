@@ -12,8 +12,7 @@ from bigbatch.output.formatting import format_percent
 from bigbatch.output.page import Page
 from bigbatch.recipes import legw_digits
 from bigbatch.report.charts import metric_charts
-from bigbatch.report.groups import RunGroup
-from bigbatch.report.records import read_run
+from bigbatch.report.records import RunGroup, read_run
 from bigbatch.sweeps import format_mean
 
 _CHART_TITLES = ("Test accuracy", "Learning rate", "Training loss")

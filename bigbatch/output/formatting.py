@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,6 +45,29 @@ def format_value(value: object) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value) if isinstance(value, str | int) else json.dumps(value)
+
+
+def flatten_fields(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"optimizer": {"lr": .1}}` becomes `{"optimizer.lr": .1}`; lists stay as they are."""
+    found: dict[str, Any] = {}
+    for key, value in fields.items():
+        if isinstance(value, dict):
+            found |= flatten_fields(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def differing_fields(runs: Iterable[dict[str, Any]]) -> list[str]:
+    """The fields, flattened, that are not the same in all of them, in the order they come in."""
+    flattened = [flatten_fields(run) for run in runs]
+    names = dict.fromkeys(name for fields in flattened for name in fields)
+    missing = object()
+    return [
+        name
+        for name in names
+        if any(fields.get(name, missing) != flattened[0].get(name, missing) for fields in flattened)
+    ]
 
 
 def format_csv(rows: Sequence[Mapping[str, object]]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bigbatch.report.comparison import compare_runs
-from bigbatch.report.pages import report
+from bigbatch.report.pages import compare_runs, report
 from bigbatch.report.records import find_run_folders
 
 __all__ = ["compare_runs", "find_run_folders", "report"]

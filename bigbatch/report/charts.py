@@ -8,8 +8,7 @@ from math import inf
 
 from bigbatch.artifacts.metrics import scalars
 from bigbatch.output.figures import Band, Chart
-from bigbatch.report.groups import RunGroup
-from bigbatch.report.records import RunRecord
+from bigbatch.report.records import RunGroup, RunRecord
 from bigbatch.sweeps import confidence_interval
 
 MOST_LINES = 16  # in one chart; more cannot be told apart
@@ -36,32 +35,45 @@ def metric_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, s
     """Loss, accuracy, learning rate, batch: each with a caption."""
     groups = groups[:MOST_LINES]
     names = _names(groups)
+    rows = (row for group in groups for record in group.records for row in record.rows)
+    if all(row.get("kept", 0) == row.get("global_batch", 0) for row in rows):
+        names = [name for name in names if name != "kept"]
     known = [name for name in _TITLES if name in names]
     others = [name for name in names if name not in _TITLES and name not in _AXES and "/" not in name]
-    if all(
-        row.get("kept", 0) == row.get("global_batch", 0) for group in groups for r in group.records for row in r.rows
-    ):
-        known = [name for name in known if name != "kept"]
-    return [_draw_over_epochs(name, _title(name, groups), groups, scale) for name in known + others]
-
-
-def _title(name: str, groups: Sequence[RunGroup]) -> str:
-    """Named by what the runs are judged on, where it is one thing."""
-    title = _TITLES.get(name, name)
     judges = {record.judged_on for group in groups for record in group.records if record.run}
-    if not name.startswith("test_") or len(judges) != 1:
-        return title
-    return f"{judges.pop().capitalize()} {name.removeprefix('test_').replace('_', ' ')}"
+    charts = []
+    for name in known + others:
+        title = _TITLES.get(name, name)
+        if name.startswith("test_") and len(judges) == 1:  # named by what the runs are judged on
+            title = f"{next(iter(judges)).capitalize()} {name.removeprefix('test_').replace('_', ' ')}"
+        charts.append(_draw_over_epochs(name, title, groups, scale))
+    return charts
 
 
 def probe_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, str]]:
     """What probes measured. Values of layers are drawn where there is one setting only, one line per layer."""
     groups = groups[:MOST_LINES]
-    names = [name for name in _names(groups) if "/" in name and name.rpartition("/")[2] not in _NEVER_DRAWN]
-    moving = [name for name in names if _varies(name, groups)]  # a constant is an option of the probe
-    charts = [_draw_over_epochs(name, name, groups, scale) for name in moving if name.count("/") == 1]
-    if len(groups) == 1:
-        charts += _draw_by_layer([name for name in moving if name.count("/") > 1], groups[0], scale)
+    charts = []
+    layers: dict[str, dict[str, str]] = {}  # names by title and layer
+    for name in filter(lambda name: "/" in name, _names(groups)):
+        probe, *middle, last = name.split("/")
+        lines = (metric_line(record, name) for group in groups for record in group.records)
+        if last in _NEVER_DRAWN or len({value for line in lines for _, value in line}) < 2:
+            continue  # a constant is an option of the probe
+        if not middle:
+            charts.append(_draw_over_epochs(name, name, groups, scale))
+        elif middle == ["layers"]:  # layers/<layer>: the layer is what comes last
+            layers.setdefault(f"{probe} by layer", {})[last] = name
+        else:  # `ratio/head.weight/ratio` is the line `head.weight` of `ratio: ratio`
+            layers.setdefault(f"{probe}: {last}", {})["/".join(middle).removeprefix("layers/")] = name
+    if len(groups) > 1:
+        return charts
+    for title, by_layer in layers.items():
+        chart = Chart(title, "epoch", title, scale=scale)
+        for layer, name in list(by_layer.items())[:MOST_LINES]:
+            _add_mean_line(chart, layer, groups[0].records, name)
+        left_out = len(by_layer) - MOST_LINES
+        charts.append((chart, f"{left_out} more layers are in metrics.jsonl." if left_out > 0 else ""))
     return charts
 
 
@@ -70,9 +82,37 @@ def _names(groups: Iterable[RunGroup]) -> list[str]:
     return list(dict.fromkeys(name for row in rows for name in scalars(row)))
 
 
-def _varies(name: str, groups: Iterable[RunGroup]) -> bool:
-    values = {value for group in groups for record in group.records for _, value in metric_line(record, name)}
-    return len(values) > 1
+def _draw_over_epochs(name: str, title: str, groups: Sequence[RunGroup], scale: str) -> tuple[Chart, str]:
+    is_accuracy, keeps_values = name.endswith("accuracy"), name in _NOT_AVERAGED
+    chart = Chart(title, "epoch", f"{title} (%)" if is_accuracy else title, scale=scale)
+    every = max(_add_mean_line(chart, group.label, group.records, name) for group in groups)
+    # only possible values: the interval of few seeds may reach below 0 or above 100 %
+    low, high = chart.axes.get_ylim()
+    if keeps_values:
+        chart.axes.set_ylim(bottom=0)
+    elif is_accuracy:
+        chart.axes.set_ylim(max(low, -2), min(high, 102))
+    elif name.endswith("loss"):
+        chart.axes.set_ylim(bottom=max(low, 0))
+    caption = f"One step in {every} is drawn." if keeps_values else f"Each point is the mean of up to {every} steps."
+    return chart, caption if every > 1 else ""
+
+
+def _add_mean_line(chart: Chart, label: str, records: Iterable[RunRecord], name: str) -> int:
+    """Draw the mean over runs with its interval, and return how many steps a point stands for."""
+    at_epoch: dict[float, list[float]] = {}
+    most_steps = 1
+    for record in records:
+        line, every = downsample(metric_line(record, name), name in _NOT_AVERAGED)
+        most_steps = max(most_steps, every)
+        for epoch, value in line:
+            at_epoch.setdefault(epoch, []).append(value)
+    if at_epoch:
+        epochs = sorted(at_epoch)
+        bounds = (0.0, 100.0) if name.endswith("accuracy") else (-inf, inf)
+        means, lows, highs = zip(*(confidence_interval(at_epoch[epoch], bounds) for epoch in epochs), strict=True)
+        chart.line(label, epochs, means, band=Band(lows, highs, [len(at_epoch[epoch]) for epoch in epochs]))
+    return most_steps
 
 
 def metric_line(record: RunRecord, name: str) -> Line:
@@ -91,76 +131,3 @@ def downsample(line: Line, keep_values: bool = False) -> tuple[Line, int]:
         return line[::every], every
     pieces = [line[start : start + every] for start in range(0, len(line), every)]
     return [(piece[-1][0], statistics.fmean(value for _, value in piece)) for piece in pieces], every
-
-
-def _draw_over_epochs(name: str, title: str, groups: Sequence[RunGroup], scale: str) -> tuple[Chart, str]:
-    unit = f"{title} (%)" if name.endswith("accuracy") else title
-    chart = Chart(title, "epoch", unit, scale=scale)
-    longest = 1
-    for group in groups:
-        at_epoch: dict[float, list[float]] = {}
-        for record in group.records:
-            line, every = downsample(metric_line(record, name), name in _NOT_AVERAGED)
-            longest = max(longest, every)
-            for epoch, value in line:
-                at_epoch.setdefault(epoch, []).append(value)
-        if at_epoch:
-            _add_mean_line(chart, group.label, at_epoch, (0.0, 100.0) if name.endswith("accuracy") else (-inf, inf))
-    _limit_axis(chart, name)
-    return chart, _caption(longest, name in _NOT_AVERAGED)
-
-
-def _limit_axis(chart: Chart, name: str) -> None:
-    """Limit the axis to possible values: the interval of few seeds may reach below 0 or above 100 %."""
-    low, high = chart.axes.get_ylim()
-    if name in _NOT_AVERAGED:
-        chart.axes.set_ylim(bottom=0)
-    elif name.endswith("accuracy"):
-        chart.axes.set_ylim(max(low, -2), min(high, 102))
-    elif name.endswith("loss"):
-        chart.axes.set_ylim(bottom=max(low, 0))
-
-
-def _add_mean_line(
-    chart: Chart, label: str, at_epoch: dict[float, list[float]], bounds: tuple[float, float] = (-inf, inf)
-) -> None:
-    epochs = sorted(at_epoch)
-    found = [confidence_interval(at_epoch[epoch], bounds) for epoch in epochs]
-    counts = [len(at_epoch[epoch]) for epoch in epochs]
-    chart.line(
-        label,
-        epochs,
-        [mean for mean, _, _ in found],
-        band=Band([low for _, low, _ in found], [high for _, _, high in found], counts),
-    )
-
-
-def _draw_by_layer(names: Sequence[str], group: RunGroup, scale: str) -> list[tuple[Chart, str]]:
-    """`ratio/head.weight/ratio` is the line `head.weight` of `ratio: ratio`."""
-    lines: dict[str, dict[str, str]] = {}
-    for name in names:
-        probe, *middle, last = name.split("/")
-        if middle[0] == "layers" and len(middle) == 1:  # layers/<layer>: the layer is what comes last
-            lines.setdefault(f"{probe} by layer", {})[last] = name
-        else:
-            lines.setdefault(f"{probe}: {last}", {})["/".join(middle).removeprefix("layers/")] = name
-    charts = []
-    for title, by_layer in lines.items():
-        chart = Chart(title, "epoch", title, scale=scale)
-        for layer, name in list(by_layer.items())[:MOST_LINES]:
-            at_epoch: dict[float, list[float]] = {}
-            for record in group.records:
-                for epoch, value in downsample(metric_line(record, name))[0]:
-                    at_epoch.setdefault(epoch, []).append(value)
-            _add_mean_line(chart, layer, at_epoch)
-        left_out = (
-            f"{len(by_layer) - MOST_LINES} more layers are in metrics.jsonl." if len(by_layer) > MOST_LINES else ""
-        )
-        charts.append((chart, left_out))
-    return charts
-
-
-def _caption(every: int, keep_values: bool) -> str:
-    if every == 1:
-        return ""
-    return f"One step in {every} is drawn." if keep_values else f"Each point is the mean of up to {every} steps."

@@ -1,9 +1,12 @@
-"""Runs as their folders describe them. A damaged or unfinished run is a record too, not an error."""
+"""Runs as their folders describe them, and groups of runs that differ only in the seed.
+
+A damaged or unfinished run is a record too, not an error.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,14 @@ from bigbatch import parts
 from bigbatch.artifacts.folder import Folder
 from bigbatch.artifacts.metrics import read_rows
 from bigbatch.errors import Problem
+from bigbatch.output.formatting import differing_fields, flatten_fields, format_value
 from bigbatch.run import fingerprint
-from bigbatch.sweeps import Sweep
+from bigbatch.sweeps import Sweep, format_mean
 
 MEASURES = ("test_accuracy", "test_perplexity", "test_loss")  # the first that a run has is its result
+# they do not change what is learned, or are what is averaged over
+_NOT_THE_SETTING = ("name", "seed", "micro_batch", "engine")
+_LONGEST_LABEL = 60
 
 
 @dataclass(frozen=True)
@@ -48,14 +55,20 @@ class RunRecord:
         return "validation" if fields.get("evaluate") == "valid" else "test"
 
     @property
-    def last_test(self) -> dict[str, Any]:
-        return next((row for row in reversed(self.rows) if row.get("test_loss") is not None), {})
+    def measures(self) -> dict[str, Any]:
+        """The latest evaluation, and the summary of a finished run over it."""
+        return next((row for row in reversed(self.rows) if row.get("test_loss") is not None), {}) | self.summary
 
     @property
     def result(self) -> tuple[str, float] | None:
         """The name and value of the final measure, or of the latest one if the run is unfinished."""
-        found = self.last_test | self.summary
+        found = self.measures
         return next(((name, found[name]) for name in MEASURES if isinstance(found.get(name), int | float)), None)
+
+    @property
+    def training_settings(self) -> dict[str, Any]:
+        """The fields of the run without its name, its seed and the way it is divided."""
+        return {name: value for name, value in self.run.items() if name not in _NOT_THE_SETTING}
 
 
 def find_runs(paths: Iterable[Path]) -> tuple[list[Sweep], list[RunRecord]]:
@@ -78,27 +91,30 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Sweep], list[RunRecord]]:
 def find_run_folders(paths: Iterable[Path]) -> list[Path]:
     """All runs behind folders, those of sweeps too."""
     sweeps, records = find_runs(paths)
-    return [*(record.path for record in records), *(path for sweep in sweeps for path in sweep_run_folders(sweep))]
-
-
-def sweep_run_folders(sweep: Sweep) -> list[Path]:
-    """The folders of its runs, found on disk, because a search has no list of points."""
-    return sorted(path for path in (sweep.folder / "runs").glob("*") if Folder(path).exists())
+    # found on disk, because a search has no list of points
+    in_sweeps = (path for sweep in sweeps for path in sorted((sweep.folder / "runs").glob("*")))
+    return [*(record.path for record in records), *(path for path in in_sweeps if Folder(path).exists())]
 
 
 def read_run(path: Path) -> RunRecord:
     """Return a record of all that is readable."""
-    folder = Folder(path)
     troubles: list[str] = []
     about = _read_json(path / "run.json", troubles)
     summary = _read_json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
-    rows = _read_metrics(path / "metrics.jsonl", troubles)
+    rows: list[dict[str, Any]] = []  # up to the first that cannot be read
+    try:
+        for row in read_rows(path / "metrics.jsonl"):
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                raise Problem(f"row {len(rows) + 1} of metrics.jsonl has no step")
+            rows.append(row)
+    except (Problem, OSError, ValueError) as error:
+        troubles.append(str(error))
     if about and not isinstance(about.get("run"), dict):
         troubles.append("run.json does not describe a run")
     elif about and fingerprint(about["run"]) != about.get("hash"):
         troubles.append("run.json was changed after the run started")
     try:
-        state, note = _describe_state(folder, summary)
+        state, note = _describe_state(Folder(path), summary)
     except Problem as problem:
         troubles.append(str(problem))
     if troubles:
@@ -136,38 +152,58 @@ def _read_json(path: Path, troubles: list[str]) -> dict[str, Any]:
     return {}
 
 
-def _read_metrics(path: Path, troubles: list[str]) -> list[dict[str, Any]]:
-    """The rows up to the first that cannot be read."""
-    rows: list[dict[str, Any]] = []
-    try:
-        for row in read_rows(path):
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-                troubles.append(f"row {len(rows) + 1} of {path.name} has no step")
-                break
-            rows.append(row)
-    except (Problem, OSError, ValueError) as error:
-        troubles.append(str(error))
-    return rows
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs with the same settings and different seeds."""
+
+    label: str
+    records: tuple[RunRecord, ...]
+
+    @property
+    def measure(self) -> str:
+        return next((record.result[0] for record in self.records if record.result), "")
+
+    @property
+    def values(self) -> list[float]:
+        """Results of the finished runs, one per seed: a repeated seed is not another sample."""
+        by_seed: dict[object, float] = {}
+        for record in self.records:
+            if record.state == "done" and record.result:
+                by_seed.setdefault(record.run.get("seed", record.path), record.result[1])
+        return list(by_seed.values())
+
+    def format_result(self) -> str:
+        """`96.10 % ± 0.40 (n=3)`."""
+        values = self.values
+        return f"{format_mean(values, self.measure)} (n={len(values)})" if values else "-"
 
 
-def flatten_fields(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"optimizer": {"lr": .1}}` becomes `{"optimizer.lr": .1}`; lists stay as they are."""
-    found: dict[str, Any] = {}
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            found |= flatten_fields(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
+def count_states(records: Iterable[RunRecord]) -> str:
+    """`2 done, 1 diverged`."""
+    states = [record.state for record in records]
+    return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
 
 
-def differing_fields(runs: Iterable[dict[str, Any]]) -> list[str]:
-    """The fields, flattened, that are not the same in all of them, in the order they come in."""
-    flattened = [flatten_fields(run) for run in runs]
-    names = dict.fromkeys(name for fields in flattened for name in fields)
-    missing = object()
+def group_by_setting(records: Iterable[RunRecord], given_labels: Mapping[Path, str]) -> list[RunGroup]:
+    """Groups in the order of their first runs. Runs may be named by their folders, as a sweep does."""
+    together: dict[str, list[RunRecord]] = {}
+    for record in records:
+        own_key = fingerprint(record.training_settings) if record.run else str(record.path)
+        together.setdefault(given_labels.get(record.path) or own_key, []).append(record)
+    firsts = [alike[0] for alike in together.values()]
+    fields = differing_fields([record.training_settings for record in firsts if record.run])
+    labels = [given_labels.get(record.path) or _label(record, fields) for record in firsts]
     return [
-        name
-        for name in names
-        if any(fields.get(name, missing) != flattened[0].get(name, missing) for fields in flattened)
+        RunGroup(label if labels.count(label) == 1 else f"{label} ({alike[0].name})", tuple(alike))
+        for label, alike in zip(labels, together.values(), strict=True)
     ]
+
+
+def _label(record: RunRecord, fields: Sequence[str]) -> str:
+    """The values of the fields that differ, `global_batch=512`, or a name where they are none or too many."""
+    if not fields:
+        return str(record.run.get("name", record.name))
+    own = flatten_fields(record.run)
+    values = {name.removesuffix(".name"): own[name] for name in fields if own.get(name) is not None}
+    text = " ".join(f"{name}={format_value(value)}" for name, value in values.items())
+    return text if 0 < len(text) <= _LONGEST_LABEL else record.name

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bigbatch import batch_sizes, parts
 from bigbatch.datasets import sha256
 from bigbatch.errors import Problem
 from bigbatch.filters import load
+from bigbatch.output.formatting import flatten_fields
 from bigbatch.sweeps import confidence_interval
 from bigbatch.viewer.document import FilterDocument
 
@@ -46,24 +47,15 @@ class AccuracySeries:
     points: list[AccuracyPoint]
 
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run as its folder describes it; the accuracy is None where it diverged."""
+class FinishedRun(NamedTuple):
+    """A run as its folder describes it."""
 
     options: Options
-    global_batch: int
-    accuracy: float | None
-
-    def recipe(self) -> str:
-        """Return all options that must be equal, as JSON. A batch that changes over time is one of them."""
-        fields = {key: value for key, value in self.options.items() if key not in _NOT_THE_RECIPE}
-        if isinstance(self.options["global_batch"], dict):
-            fields["global_batch"] = self.options["global_batch"]
-        return json.dumps(fields, sort_keys=True)
+    global_batch: int  # a batch that changes over time counts as its largest
+    accuracy: float | None  # None where it diverged
 
 
-@dataclass(frozen=True)
-class FilterFile:
+class FilterFile(NamedTuple):
     """What identifies a filter's result."""
 
     mask_hash: str
@@ -83,7 +75,11 @@ def accuracy_series(document: FilterDocument, runs_dir: Path) -> list[AccuracySe
             continue
         name = _series_name(run.options.get("filter"), document, names_by_mask)
         if name is not None:
-            recipes[run.recipe()][name].setdefault(run.global_batch, []).append(run.accuracy)
+            fields = {key: value for key, value in run.options.items() if key not in _NOT_THE_RECIPE}
+            if isinstance(run.options["global_batch"], dict):  # a batch that changes over time
+                fields["global_batch"] = run.options["global_batch"]
+            series = recipes[json.dumps(fields, sort_keys=True)]
+            series[name].setdefault(run.global_batch, []).append(run.accuracy)
     with_filter = {
         recipe: series
         for recipe, series in sorted(recipes.items())
@@ -155,7 +151,6 @@ def _finished_runs(runs_dir: Path) -> Iterator[FinishedRun]:
             options = json.loads(Path(folder, "run.json").read_text(encoding="utf-8"))["run"]
             summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
             diverged = summary["diverged_at_step"] is not None
-            # a batch that changes over time counts as its largest
             batch = batch_sizes.largest(parts.configure("batch_sizes", options["global_batch"]))
             run = FinishedRun(options, batch, None if diverged else float(summary["test_accuracy"]))
         except (OSError, ValueError, KeyError, TypeError, Problem):
@@ -171,15 +166,7 @@ def _accuracy_point(global_batch: int, accuracies: list[float | None]) -> Accura
 
 def _recipe_suffixes(recipes: list[str]) -> list[str]:
     """Return ` (optimizer.lr=0.2)` for each recipe: the options that differ between several recipes."""
-    flat = [dict(_flatten(json.loads(recipe))) for recipe in recipes]
+    flat = [flatten_fields(json.loads(recipe)) for recipe in recipes]
     names = sorted({name for one in flat for name in one if any(other.get(name) != one[name] for other in flat)})
     texts = [", ".join(f"{name}={one[name]}" for name in names if name in one) for one in flat]
     return [f" ({text})" if text else "" for text in texts]
-
-
-def _flatten(options: Options, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name, value in options.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

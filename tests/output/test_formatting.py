@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from bigbatch.output.formatting import format_csv, format_duration, format_number, format_percent, format_range
+from bigbatch.output.formatting import (
+    differing_fields,
+    flatten_fields,
+    format_csv,
+    format_duration,
+    format_number,
+    format_percent,
+    format_range,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +37,8 @@ def test_format_range_and_percent():
 
 def test_format_csv_takes_the_columns_of_all_rows():
     assert format_csv([{"a": 1, "b": None}, {"a": 0.5, "c": "x, y"}]) == 'a,b,c\n1,,\n0.5,,"x, y"\n'
+
+
+def test_what_differs_counts_what_is_missing():
+    assert flatten_fields({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
+    assert differing_fields([{"a": 1, "b": {"c": None}}, {"a": 1, "b": {}}, {"a": 1, "b": {}}]) == ["b.c"]

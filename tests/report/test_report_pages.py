@@ -13,7 +13,7 @@ from bigbatch.errors import Problem
 from bigbatch.recipes import load_run
 from bigbatch.report import compare_runs, find_run_folders, report
 from bigbatch.report.charts import downsample
-from bigbatch.report.records import differing_fields, flatten_fields, read_run
+from bigbatch.report.records import read_run
 from bigbatch.sweeps import SearchConfig, Sweep, parse_ranges
 from bigbatch.sweeps.search import evaluate_on_held_out
 
@@ -302,11 +302,6 @@ def test_the_command_prints_the_address_of_the_page_and_fills_in_trackers(tmp_pa
     assert capsys.readouterr().out.strip() == (tmp_path / "report.html").as_uri()
     assert list((tmp_path / "runs" / "small-1" / "trackers" / "tensorboard").glob("events.*"))
     assert (tmp_path / "runs" / "small-1" / "metrics.jsonl").read_bytes() == before
-
-
-def test_what_differs_counts_what_is_missing():
-    assert flatten_fields({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
-    assert differing_fields([{"a": 1, "b": {"c": None}}, {"a": 1, "b": {}}, {"a": 1, "b": {}}]) == ["b.c"]
 
 
 def test_a_run_that_trains_right_now_is_running(tmp_path):
