@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bigbatch import filters, optim, probes, schedules, selectors
     from bigbatch.advice import advise
     from bigbatch.run import Run
+    from bigbatch.sweeps.critical_batch import critical_batch
     from bigbatch.training.loop import train
     from bigbatch.viewer.server import view
 
@@ -17,6 +18,7 @@ __all__ = [
     "Run",
     "__version__",
     "advise",
+    "critical_batch",
     "filters",
     "optim",
     "probes",
@@ -30,6 +32,7 @@ __all__ = [
 _FUNCTIONS = {
     "Run": "bigbatch.run",
     "advise": "bigbatch.advice",
+    "critical_batch": "bigbatch.sweeps.critical_batch",
     "train": "bigbatch.training.loop",
     "view": "bigbatch.viewer.server",
 }
