@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Settings
+from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Settings, Targets
 from bigbatch.errors import DONE, Problem
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def command(
         int | None, Parameter(help="trainings of each setting; 1 by default", validator=Number(gte=1))
     ] = None,
     settings: Settings = None,
+    targets: Targets = None,
     searches: Annotated[
         list[str] | None,
         Parameter(
@@ -92,8 +93,9 @@ def command(
                 f"{recipe_or_sweep}, to add runs"
             )
         sweep = Sweep.open(recipe_or_sweep)
-        if seeds is not None:
-            sweep = Sweep(sweep.folder, sweep.config.model_copy(update={"seeds": seeds}))
+        changes = {"seeds": seeds, "targets": tuple(targets) if targets else None}
+        if changes := {name: value for name, value in changes.items() if value is not None}:
+            sweep = Sweep(sweep.folder, sweep.config.model_copy(update=changes))
             sweep.check(data_dir)
     elif Path(recipe_or_sweep).is_dir():
         raise Problem(f"{recipe_or_sweep} is not a sweep, it has no sweep.json: name the folder of one, or a recipe")
@@ -104,6 +106,7 @@ def command(
             grids=parse_grids(grids or []),
             variants=read_variants(variants) if variants else {},
             seeds=seeds or 1,
+            targets=targets or (),
             search=_parse_search(searches or [], trials, held_out, storage, seeds),
             command=("bigbatch", *sys.argv[1:]),
         )
@@ -195,6 +198,7 @@ def _print_results(sweep: Sweep, results: SweepResults) -> None:
     ]
     columns = ["setting", "batch", "lr", f"{results.metric_label} (n)", "95 % interval"]
     Console().print(terminal_table(columns, rows, left=["setting"], title=sweep.config.title))
+    _print_samples_to_targets(results)
     notes = [(curve.label, curve.note) for curve in results.curves]
     notes += [(preferred.label, preferred.note) for preferred in results.preferred]
     for label, note in notes:
@@ -202,6 +206,31 @@ def _print_results(sweep: Sweep, results: SweepResults) -> None:
     for sentence in (*results.edge_warnings, *results.notes):
         print(sentence)
     print(f"{sweep.folder}: table.csv, results.json, runs/")
+
+
+def _print_samples_to_targets(results: SweepResults) -> None:
+    """Print samples and steps until each target was reached, for each curve over batches."""
+    from rich.console import Console
+
+    from bigbatch.output.formatting import format_number, format_range, terminal_table
+
+    columns = ["setting", "batch", "samples", "95 % interval", "steps", "fit", "reached"]
+    for target in dict.fromkeys(curve.target for curve in results.to_targets):
+        rows = [
+            [
+                curve.label,
+                str(point.global_batch),
+                "-" if point.samples is None else format_number(point.samples),
+                "none" if point.low is None else format_range(point.low, point.high),
+                "-" if point.steps is None else format_number(point.steps),
+                "-" if point.fitted is None else format_number(point.fitted),
+                f"{point.reached} of {point.runs}",
+            ]
+            for curve in results.to_targets
+            if curve.target == target
+            for point in curve.fit.points
+        ]
+        Console().print(terminal_table(columns, rows, left=["setting"], title=f"samples to {target}"))
 
 
 def _groups_to_print(results: SweepResults) -> Sequence[SeedGroup]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from bigbatch.sweeps.config import SearchConfig, SweepPoint, format_settings
+from bigbatch.sweeps.critical_batch import CriticalBatch, compare_critical_batches, critical_batch
 from bigbatch.sweeps.intervals import CONFIDENCE, confidence_interval, format_mean, format_metric, metric_bounds
 from bigbatch.sweeps.results import HIGHER_IS_BETTER, RunResult
 
+_BATCH_FIELDS = ("global_batch", "scale_batch")
 _SEEDS_FOR_A_BATCH = 3  # batches are few: two seeds agree by chance, and their interval would look certain
 
 
@@ -74,6 +77,14 @@ class PreferredBatch(_FrozenModel):
     note: str
 
 
+class TargetCurve(_FrozenModel):
+    """Samples and steps to a target against the batch, all else equal or scaled by a rule, and the critical batch."""
+
+    target: str
+    label: str
+    fit: CriticalBatch
+
+
 class SweepResults(_FrozenModel):
     """Everything that a sweep has found out (results.json)."""
 
@@ -83,12 +94,15 @@ class SweepResults(_FrozenModel):
     groups: tuple[SeedGroup, ...]
     curves: tuple[BatchCurve, ...]
     preferred: tuple[PreferredBatch, ...]
+    to_targets: tuple[TargetCurve, ...] = ()
     best: SeedGroup | None
     edge_warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def analyze(results: Iterable[RunResult], baseline_batch: int | None = None) -> SweepResults:
+def analyze(
+    results: Iterable[RunResult], baseline_batch: int | None = None, targets: Iterable[str] = ()
+) -> SweepResults:
     """Analyze the runs of a sweep. `baseline_batch` is the batch that others are compared with, by default the
     smallest of a curve.
     """
@@ -98,15 +112,22 @@ def analyze(results: Iterable[RunResult], baseline_batch: int | None = None) -> 
     groups = group_by_setting(results)
     by_batch = _group_over_batches(groups)
     best = _best_group(groups, metric)
+    to_targets = [curve for target in targets for curve in fit_critical_batches(by_batch, results, target)]
     return SweepResults(
         metric=metric,
         metric_label=metric.replace("_", " "),
         groups=tuple(groups),
         curves=tuple(find_critical_batch(alike, metric, baseline_batch) for alike in by_batch),
         preferred=tuple(found for alike in by_batch if (found := find_preferred_batch(alike, results, metric))),
+        to_targets=tuple(to_targets),
         best=best,
         edge_warnings=tuple(_warn_of_edges(groups, best)),
-        notes=(*_describe_sample_sizes(groups), *_describe_damage(results), *_describe_clipping(groups, metric)),
+        notes=(
+            *_compare_to_targets(to_targets),
+            *_describe_sample_sizes(groups),
+            *_describe_damage(results),
+            *_describe_clipping(groups, metric),
+        ),
     )
 
 
@@ -188,7 +209,7 @@ def _common_label(groups: Sequence[SeedGroup]) -> str:
     """Return what the names of groups of different batches share: 'LEGW 128' and 'LEGW 8192' are 'LEGW'."""
     names = {re.sub(rf"\b{group.global_batch}\b", "", group.variant).strip(" ,:=@") for group in groups}
     variant = names.pop() if len(names) == 1 else " / ".join(dict.fromkeys(group.variant for group in groups))
-    values = {name: value for name, value in groups[0].settings.items() if name != "global_batch"}
+    values = {name: value for name, value in groups[0].settings.items() if name not in _BATCH_FIELDS}
     return format_settings(variant, values)
 
 
@@ -228,6 +249,37 @@ def find_critical_batch(groups: Sequence[SeedGroup], metric: str, baseline_batch
         good = batch
     note = f"no critical batch up to {good}: no mean is worse than the interval at {baseline.global_batch}"
     return curve(note + _describe_missing(judged), good)
+
+
+def fit_critical_batches(
+    by_batch: Sequence[Sequence[SeedGroup]], results: Iterable[RunResult], target: str
+) -> list[TargetCurve]:
+    """Fit the critical batch of each curve. A run that diverged or never reached the target counts as such."""
+    results, curves = list(results), []
+    for groups in by_batch:
+        labels, budget = {group.label for group in groups}, 0.0
+        samples: dict[int, list[float | None]] = defaultdict(list)
+        for result in results:
+            if result.label in labels and result.global_batch and result.has_crossing(target):
+                samples[result.global_batch].append(result.samples_to(target))
+                budget = max(budget, result.summary["samples"])
+        if samples:
+            fit = critical_batch(samples, budget=budget)
+            curves.append(TargetCurve(target=target, label=_common_label(groups), fit=fit))
+    return curves
+
+
+def _compare_to_targets(curves: Sequence[TargetCurve]) -> list[str]:
+    """Name the critical batch of each curve, and say which curves extend that of the first."""
+    notes = [
+        f"{curve.target}, {curve.label}: critical batch {curve.fit.describe()}"
+        + (f"; {curve.fit.note}" if curve.fit.note else "")
+        for curve in curves
+    ]
+    for target in dict.fromkeys(curve.target for curve in curves):
+        alike = {curve.label: curve.fit for curve in curves if curve.target == target}
+        notes += [f"{target}: {sentence}" for sentence in compare_critical_batches(alike)]
+    return notes
 
 
 def _describe_missing(groups: Iterable[SeedGroup]) -> str:

@@ -14,10 +14,11 @@ from typing import Any, TypedDict, Unpack
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from bigbatch import batch_sizes, parts, settings
+from bigbatch.artifacts.targets import Target
 from bigbatch.engines import fit_run_to_ranks
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
-from bigbatch.run import Run, fingerprint
+from bigbatch.run import Run, fingerprint, split_scaling
 
 Settings = Mapping[str, Any]  # field of a run -> value
 _NEAR_END = 0.05  # fraction of a range
@@ -31,6 +32,7 @@ class SweepPoint:
     settings: Settings  # without the seed
     seed: int
     run: Run
+    unscaled: Run | None = None  # the run that `scale_batch` was applied to
 
     @cached_property
     def hash(self) -> str:
@@ -38,8 +40,11 @@ class SweepPoint:
 
     @cached_property
     def hash_without_batch(self) -> str:
-        """The fingerprint of everything but seed and batch: equal for the points of one curve over batches."""
-        fields = self.run.model_dump(mode="json")
+        """The fingerprint of everything but seed and batch: equal for the points of one curve over batches.
+
+        A run that is scaled as a whole to another batch is on the curve of the one that was scaled.
+        """
+        fields = (self.unscaled or self.run).model_dump(mode="json")
         return fingerprint({name: value for name, value in fields.items() if name not in ("seed", "global_batch")})
 
     @property
@@ -129,6 +134,7 @@ class SweepChanges(TypedDict, total=False):
     grids: Mapping[str, Iterable[Any]]
     variants: Mapping[str, Settings]
     seeds: int
+    targets: Iterable[str]
     search: SearchConfig | None
     title: str
     command: Iterable[str]
@@ -144,6 +150,7 @@ class SweepConfig(BaseModel):
     variants: dict[str, dict[str, Any]] = {}
     grids: dict[str, tuple[Any, ...]] = {}
     seeds: PositiveInt = 1
+    targets: tuple[str, ...] = ()  # like test_accuracy=0.98: what the samples to reach it are counted for
     search: SearchConfig | None = None
     command: tuple[str, ...] = ()
 
@@ -155,6 +162,8 @@ class SweepConfig(BaseModel):
             config = cls(**(fields | {name: value for name, value in changes.items() if value not in (None, "")}))
         except ValidationError as error:
             raise Problem(parts.explain_validation_error(error, "a sweep", cls)) from error
+        for target in config.targets:
+            Target.parse(target)
         for field, values in config.grids.items():
             if not values:
                 raise Problem(f"the grid of {field} has no values: give some")
@@ -176,9 +185,9 @@ class SweepConfig(BaseModel):
         """Return every run, one seed of all of them first. A wrong field or value raises a Problem."""
         base = self.base_run()
         points = [
-            SweepPoint(variant, grid, base.seed + offset, run.with_settings([f"seed={base.seed + offset}"]))
-            for offset in range(self.seeds)
-            for variant, grid, run in self._combine_settings(base)
+            SweepPoint(variant, grid, seed, run.with_settings([f"seed={seed}"]), unscaled)
+            for seed in range(base.seed, base.seed + self.seeds)
+            for variant, grid, run, unscaled in self._combine_settings(base)
         ]
         by_hash: dict[str, SweepPoint] = {}
         for point in points:
@@ -189,13 +198,14 @@ class SweepConfig(BaseModel):
                 )
         return points
 
-    def _combine_settings(self, base: Run) -> Iterator[tuple[str, dict[str, Any], Run]]:
+    def _combine_settings(self, base: Run) -> Iterator[tuple[str, dict[str, Any], Run, Run]]:
         for variant, changes in (self.variants or {"": {}}).items():
             for values in product(*self.grids.values()):
                 grid = dict(zip(self.grids, values, strict=True))
                 assignments = as_assignments(changes | grid)
                 try:
-                    yield variant, grid, base.with_settings(assignments)
+                    unscaled = base.with_settings(split_scaling(assignments)[0])
+                    yield variant, grid, base.with_settings(assignments), unscaled
                 except Problem as problem:
                     prefix = f"{format_settings(variant, grid)}: " if assignments else ""
                     raise Problem(f"{prefix}{problem}") from problem

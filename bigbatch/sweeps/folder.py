@@ -5,11 +5,14 @@ The last two are made from the runs and can be made again at any time.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
 from bigbatch.artifacts import atomic
+from bigbatch.artifacts.folder import Folder
+from bigbatch.artifacts.targets import Target
 from bigbatch.errors import Problem
 from bigbatch.run import Run
 from bigbatch.sweeps.analysis import SweepResults, analyze, analyze_search
@@ -108,15 +111,29 @@ class Sweep:
         results = self.run_results() if results is None else results
         if self.config.search:
             return analyze_search(results, self.config.search, self.points)
-        return analyze(results, baseline_batch)
+        return analyze(results, baseline_batch, self.config.targets)
 
     def write_results(self) -> SweepResults:
         """Write results.json and table.csv from the runs."""
+        self._record_crossings()
         results = self.run_results()
         found = self.analyze(results=results)
         atomic.write_text(self.folder / "results.json", found.model_dump_json(indent=2) + "\n")
-        atomic.write_text(self.folder / "table.csv", format_table(results, self.folder))
+        atomic.write_text(self.folder / "table.csv", format_table(results, self.folder, self.config.targets))
         return found
+
+    def _record_crossings(self) -> None:
+        """Record where finished runs first reached the sweep's targets."""
+        from bigbatch.training.loop import record_crossings  # imports the training
+
+        targets = [Target.parse(target) for target in self.config.targets]
+        for folder in (Folder(self.folder / "runs" / point.folder_name) for point in self.points if targets):
+            # without its metrics a run is as its summary says
+            if folder.status in FINISHED and (folder.path / "metrics.jsonl").exists():
+                with suppress(Problem):  # a damaged run is reported as such
+                    known = folder.summary().crossings or {}
+                    if missing := [target for target in targets if str(target) not in known]:
+                        record_crossings(folder, missing)
 
     # -- running
 

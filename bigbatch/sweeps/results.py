@@ -42,6 +42,15 @@ class RunResult:
     def label(self) -> str:
         return format_settings(self.variant, self.settings)
 
+    def has_crossing(self, target: str) -> bool:
+        """Whether it is known where the run reached a target, or that it did not."""
+        return self.status == "diverged" or (self.status == "done" and target in (self.summary.get("crossings") or {}))
+
+    def samples_to(self, target: str) -> float | None:
+        """Return the samples until the run reached a target; None if it never did, or diverged later."""
+        crossing = (self.summary.get("crossings") or {}).get(target) if self.status == "done" else None
+        return crossing["samples"] if crossing else None
+
 
 def read_result(point: SweepPoint, runs: Path) -> RunResult:
     """Read the result of a point from the folder of its run."""
@@ -137,8 +146,8 @@ def _field_value(fields: dict[str, Any], path: str) -> Any:
     return value["name"] if isinstance(value, dict) and "name" in value else value
 
 
-def format_table(results: Iterable[RunResult], sweep_folder: Path) -> str:
-    """Return table.csv: one line per run, with a column for each field that the sweep sets."""
+def format_table(results: Iterable[RunResult], sweep_folder: Path, targets: Iterable[str] = ()) -> str:
+    """Return table.csv: one line per run, with a column for each field that the sweep sets and for each target."""
     results = list(results)
     fields = list(dict.fromkeys(name for result in results for name in result.settings))
     metrics = [name for name in _TABLE_METRICS if any(name in result.summary for result in results)]
@@ -152,5 +161,6 @@ def format_table(results: Iterable[RunResult], sweep_folder: Path) -> str:
         row.setdefault("optimizer.lr", result.lr)
         row |= {"seed": result.seed, "status": result.status}
         row |= {name: result.summary.get(name) for name in (*metrics, *_TABLE_FACTS)}
+        row |= {f"samples to {target}": result.samples_to(target) for target in targets}
         rows.append(row | {"folder": result.folder.relative_to(sweep_folder), "problem": result.problem or ""})
     return format_csv(rows)

@@ -10,7 +10,7 @@ from bigbatch.sweeps import RunResult, analyze, confidence_interval, format_mean
 from bigbatch.sweeps.results import format_table
 
 
-def row(batch, value, seed=0, lr=0.1, status="done", metric="test_accuracy", variant=""):
+def row(batch, value, seed=0, lr=0.1, status="done", metric="test_accuracy", variant="", crossings=None):
     return RunResult(
         variant=variant,
         settings={"global_batch": batch, "optimizer.lr": lr},
@@ -22,7 +22,7 @@ def row(batch, value, seed=0, lr=0.1, status="done", metric="test_accuracy", var
         value=value,
         folder=Path(f"runs/run-{batch}-{lr}-{seed}"),
         hash_without_batch=f"{variant} {lr}",
-        summary={} if value is None else {metric: value},
+        summary={"samples": 6000} | ({} if value is None else {metric: value}) | (crossings or {}),
     )
 
 
@@ -209,3 +209,23 @@ def test_the_table_has_a_line_for_every_run():
     assert text.splitlines()[1] == ",16,0.1,0,done,0.5,,,,,,,runs/run-16-0.1-0,"
     assert text.splitlines()[2] == ",32,0.1,0,diverged,,,,,,,,runs/run-32-0.1-0,"
     assert len(text.splitlines()) == 4
+
+
+def test_samples_to_a_target_give_the_critical_batch_of_each_method():
+    def reaching(batch, samples, variant, **about):
+        crossings = {"crossings": {"test_loss=0.5": samples and {"samples": samples, "steps": samples / batch}}}
+        return row(batch, 0.9, variant=variant, crossings=crossings, **about)
+
+    rows = [reaching(b, 1000 * (1 + b / 500), "momentum") for b in (50, 100, 200)]
+    rows += [reaching(b, 1000 * (1 + b / 4000), "muon") for b in (50, 100, 200)]
+    rows += [reaching(800, None, "momentum"), row(800, None, status="diverged", variant="muon")]
+    rows += [row(1600, None, status="running", variant="muon")]
+    found = analyze(rows, targets=["test_loss=0.5"])
+    momentum, muon = found.to_targets
+    assert (momentum.label, momentum.fit.batch) == ("momentum, optimizer.lr=0.1", pytest.approx(500))
+    assert (muon.fit.batch, muon.fit.small_batch_samples) == (pytest.approx(4000), pytest.approx(1000))
+    assert [(point.global_batch, point.reached, point.runs) for point in muon.fit.points][-1] == (800, 0, 1)
+    assert any("momentum" in note and "which the fit expects after 2,600 samples" in note for note in found.notes)
+    assert any(note.endswith("muon, optimizer.lr=0.1 extends it") for note in found.notes)
+    table = format_table(rows, Path("."), ["test_loss=0.5"])
+    assert table.splitlines()[0].endswith("samples to test_loss=0.5,folder,problem")

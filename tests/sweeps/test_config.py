@@ -194,3 +194,12 @@ def test_ranges_of_a_search():
 def test_no_range(text, sentence):
     with pytest.raises(Problem, match=sentence):
         parse_ranges([text])
+
+
+def test_runs_scaled_as_a_whole_are_one_curve():
+    run = tiny_run().with_settings(["optimizer=momentum", "global_batch=6"])
+    config = SweepConfig.build(run, variants={"": {}, "adam": {"optimizer": "adam"}}, grids={"scale_batch": (1, 2, 4)})
+    points = config.points()
+    assert [point.global_batch for point in points] == [6, 12, 24] * 2
+    assert len({point.run.optimizer.lr for point in points}) == 6
+    assert len({point.hash_without_batch for point in points}) == 2

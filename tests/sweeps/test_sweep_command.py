@@ -36,6 +36,7 @@ def said(capsys, *arguments):
         (["--variants", "nothing.json"], "--variants nothing.json cannot be read"),
         (["--storage", "sqlite://"], "--storage is where --search keeps its trials"),
         (["--search", "optimizer.lr=0.1..1", "--seeds", "3"], "a search trains every trial once"),
+        (["--target", "test_accuracy=98"], "an accuracy is a fraction above 0 and up to 1"),
         (["--search", "optimizer.lr=1..1"], "does not go from a number to a larger one"),
     ],
 )
@@ -83,6 +84,18 @@ def test_a_sweep_is_planned_run_grown_and_shown(tmp_path, monkeypatch, capsys, r
     code, text, _ = said(capsys, "sweep", "sweeps/tiny", "--table")
     assert code == 0
     assert text.count(" % (n=1) ") == 3
+    code, text, _ = said(
+        capsys, "sweep", "sweeps/tiny", "--table", "--target", "test_loss=1.2", "--target", "test_loss=0.01"
+    )
+    assert "samples to test_loss=1.2" in text
+    assert text.count("0 of 1") == 3
+    assert "0 batches reached the target with all their runs, a fit needs 3" in text
+    counted = table((tmp_path / "sweeps" / "tiny" / "table.csv").read_text())
+    assert all(row["samples to test_loss=0.01"] == "" for row in counted)
+    crossings = json.loads((Sweep.open("sweeps/tiny").run_results()[0].folder / "summary.json").read_text())[
+        "crossings"
+    ]
+    assert float(counted[0]["samples to test_loss=1.2"]) == crossings["test_loss=1.2"]["samples"]
     first, second, _ = Sweep.open("sweeps/tiny").run_results()
     (first.folder / "summary.json").unlink()
     (second.folder / "summary.json").write_text('{"test_accuracy": "high"}')
