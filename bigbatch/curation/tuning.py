@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +48,8 @@ class TuningRequest(CurationRequest):
     seed: int = 0
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Options of the filter, and the accuracy on held-out samples; None if the filter refused them."""
-
-    options: dict[str, Any]
-    accuracy: float | None
-    kept: int | None
-    problem: str | None = None
-
-    def fields(self) -> dict[str, Any]:
-        fields = asdict(self)
-        options: dict[str, Any] = fields.pop("options")
-        return options | {name: value for name, value in fields.items() if name != "problem" or value}
+# options of the filter, and accuracy (on held-out samples) and kept; these are None with a problem if it refused them
+Trial = dict[str, Any]
 
 
 def tune_filter(request: TuningRequest) -> dict[str, Any]:
@@ -70,26 +60,18 @@ def tune_filter(request: TuningRequest) -> dict[str, Any]:
     with show_progress(not request.quiet):
         network = request.train_if_recipe(request.network)
         dataset_config, config = configure_filter(request.dataset, "network", network, request.settings)
-        held_out = parts.configure(
-            "datasets",
-            {
-                "name": "held_out",
-                "of": dataset_config.model_dump(mode="json"),
-                "fraction": request.held_out,
-                "seed": request.seed,
-            },
-        )
-        unfiltered, trials = _search(request, config, held_out)
-        best = max((trial for trial in trials if trial.accuracy is not None), key=lambda trial: trial.accuracy or 0.0)
-        log_progress(f"best {100 * (best.accuracy or 0):.2f} % held out, {100 * unfiltered:.2f} % without a filter")
+        split = {"of": dataset_config.model_dump(mode="json"), "fraction": request.held_out, "seed": request.seed}
+        unfiltered, trials = _search(request, config, parts.configure("datasets", {"name": "held_out", **split}))
+        best = max((trial for trial in trials if "problem" not in trial), key=itemgetter("accuracy"))
+        log_progress(f"best {100 * best['accuracy']:.2f} % held out, {100 * unfiltered:.2f} % without a filter")
     found = {
         "dataset": dataset_config.model_dump(mode="json"),
         "network": request.network,
         "recipe": request.recipe,
-        "best": best.fields(),
+        "best": best,
         "note": "the best of many trials is biased upwards: confirm it with 'bigbatch filter compare'",
         "unfiltered_accuracy": unfiltered,
-        "trials": [trial.fields() for trial in trials],
+        "trials": trials,
         "held_out": request.held_out,
         "seeds": request.seeds,
         "global_batch": request.global_batch,
@@ -111,11 +93,8 @@ def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config
     def mean_accuracy(kept: Path | None) -> float:
         """Average the accuracy on held-out samples over seeds; a training that diverges counts as zero."""
         runs = (Run(**fields | {"filter": kept and str(kept), "seed": seed}) for seed in range(request.seeds))
-        summaries = [request.train(run) for run in runs]
-        accuracies: list[float] = [
-            summary["test_accuracy"] if summary["diverged_at_step"] is None else 0.0 for summary in summaries
-        ]
-        return statistics.mean(accuracies)
+        summaries = map(request.train, runs)
+        return statistics.mean(s["test_accuracy"] if s["diverged_at_step"] is None else 0.0 for s in summaries)
 
     with stage("trials", request.trials + 1) as advance:
         unfiltered = mean_accuracy(None)
@@ -127,20 +106,20 @@ def _search(request: TuningRequest, config: parts.Config, held_out: parts.Config
             try:
                 kept = filters.keep(dataset, filter_config)
             except Problem as problem:
-                trials.append(Trial(options, None, None, str(problem)))
+                trials.append(options | {"accuracy": None, "kept": None, "problem": str(problem)})
                 raise optuna.TrialPruned(str(problem)) from problem
             # named by its content, so that a repeated search finds its finished runs
             path = request.runs_dir / "tuned" / f"{hash_array(kept.mask.numpy())[:12]}.npz"
             filters.save(path, filters.create_result(kept, dataset, held_out, filter_config))
             accuracy = mean_accuracy(path)
-            trials.append(Trial(options, accuracy, int(kept.mask.sum())))
+            trials.append(options | {"accuracy": accuracy, "kept": int(kept.mask.sum())})
             advance(trial.number + 2, f"{100 * accuracy:.2f} %")
             return accuracy
 
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=request.seed))
         study.optimize(objective, n_trials=request.trials)
-    if all(trial.accuracy is None for trial in trials):
-        raise Problem(f"none of {len(trials)} trials could be filtered ({trials[0].problem}): use a larger dataset")
+    if all("problem" in trial for trial in trials):
+        raise Problem(f"none of {len(trials)} trials could be filtered ({trials[0]['problem']}): use a larger dataset")
     return unfiltered, trials
 
 

@@ -27,12 +27,12 @@ class Config(MapOptions, DropOptions):
 def keep(dataset: Dataset, config: Config) -> Kept:
     """Shuffle the samples of each cell; position over count is the score, so that all cells are thinned equally."""
     features, about = compute_features(config, dataset)
-    feature_map = ranks.compute_on_rank_zero(lambda: compute_map(features, np.arange(len(dataset.train)), config))
-    points = feature_map.points[:, :2]
+    placed, how = ranks.compute_on_rank_zero(lambda: compute_map(features, np.arange(len(dataset.train)), config))
+    points = placed[:, :2]
     labels = dataset.train.labels.numpy()
     cell = _assign_cells(points, config.cells) * (int(labels.max()) + 1) + (labels if config.per_class else 0)
     score = torch.from_numpy(_thinning_scores(cell, config.seed))
-    info = {"network": about, **feature_map.info, "cells": len(np.unique(cell))}
+    info = {"network": about, **how, "cells": len(np.unique(cell))}
     return Kept(score, drop_largest(score, dataset, config), info, {"map": points, "cell": cell})
 
 

@@ -31,13 +31,13 @@ def keep(dataset: Dataset, config: Config, source: FeatureSource | None = None) 
         rows = config.selected_rows(dataset)
         labels = dataset.train.labels
         refuse_small_classes(labels[rows], dataset.classes, config.min_samples)
-        feature_map = compute_map(features, rows, config)
+        placed, how = compute_map(features, rows, config)
         # one row per training sample; NaN where an earlier filter dropped it
-        points = np.full((len(labels), feature_map.points.shape[1]), np.nan, np.float32)
-        points[rows] = feature_map.points
+        points = np.full((len(labels), placed.shape[1]), np.nan, np.float32)
+        points[rows] = placed
         eps_star = cached_eps_star(points, labels.numpy(), config.min_samples)
         kept = decide(points, eps_star, labels.numpy(), dataset.classes, config)
-        info = {"network": about, **feature_map.info, **kept.info}
+        info = {"network": about, **how, **kept.info}
         return replace(kept, info=info, arrays=kept.arrays | features.predictions)
 
     return ranks.compute_on_rank_zero(filter_by_map)

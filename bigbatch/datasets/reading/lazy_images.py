@@ -17,8 +17,8 @@ from bigbatch.datasets.reading.images import AREA, LEFT, TOP, draw_flips
 from bigbatch.errors import Problem
 
 _CROP_ATTEMPTS = 10
-_AREA_FRACTIONS = (0.08, 1.0)
-_LOG_ASPECT_RATIOS = (math.log(3 / 4), math.log(4 / 3))
+_LEAST_AREA = 0.08
+_LEAST_LOG_ASPECT, _MOST_LOG_ASPECT = math.log(3 / 4), math.log(4 / 3)
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 
@@ -82,10 +82,8 @@ class LazyImages:
         # Pillow's plugins let any of these through when a file is truncated or not an image
         except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError) as error:
             raise Problem(f"{self.describe(sample)} is not a complete image ({error}): replace or remove it") from error
-        if epoch is None or self.config.augment == "none":
-            crop = self._centre_crop(image)
-        elif self.config.augment == "minimal":
-            crop = self._minimal_crop(image, sample, seed, epoch)
+        if epoch is None or self.config.augment != "random_resized_crop":
+            crop = self._crop_scaled(image, sample, seed, epoch)
         else:
             box = _random_box(image.size, sample, seed, epoch)
             crop = image.crop(box).resize((self.config.size,) * 2, Image.Resampling.BILINEAR)
@@ -93,24 +91,17 @@ class LazyImages:
             crop = crop.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         return np.asarray(crop)
 
-    def _centre_crop(self, image: Image.Image) -> Image.Image:
-        """Crop the centre after scaling the shorter side to `resize`, or both sides where training does so too."""
+    def _crop_scaled(self, image: Image.Image, sample: int, seed: int, epoch: int | None) -> Image.Image:
+        """Scale the shorter side to `resize` and crop the centre; `minimal`, as in the LARS paper, scales to a square
+        and in training crops at random."""
         size, resize = self.config.size, self.config.resize
-        if self.config.augment == "minimal":
-            scaled_size = (resize, resize)
-        else:
-            shorter = min(image.size)
-            scaled_size = (resize * image.width // shorter, resize * image.height // shorter)
-        scaled = image.resize(scaled_size, Image.Resampling.BILINEAR)
+        minimal = self.config.augment == "minimal"
+        width, height = (1, 1) if minimal else image.size
+        shorter = min(width, height)
+        scaled = image.resize((resize * width // shorter, resize * height // shorter), Image.Resampling.BILINEAR)
         left, top = (scaled.width - size) // 2, (scaled.height - size) // 2
-        return scaled.crop((left, top, left + size, top + size))
-
-    def _minimal_crop(self, image: Image.Image, sample: int, seed: int, epoch: int) -> Image.Image:
-        """Apply the LARS paper's minimal augmentation: scale to a square, then crop at random."""
-        size, resize = self.config.size, self.config.resize
-        scaled = image.resize((resize, resize), Image.Resampling.BILINEAR)
-        top = int(rng.integers(resize - size + 1, seed, epoch, TOP, sample)[0])
-        left = int(rng.integers(resize - size + 1, seed, epoch, LEFT, sample)[0])
+        if minimal and epoch is not None:
+            left, top = (int(rng.integers(resize - size + 1, seed, epoch, way, sample)[0]) for way in (LEFT, TOP))
         return scaled.crop((left, top, left + size, top + size))
 
 
@@ -119,8 +110,8 @@ def _random_box(image_size: tuple[int, int], sample: int, seed: int, epoch: int)
     width, height = image_size
     draws = rng.uniform(seed, epoch, AREA, sample, np.arange(4 * _CROP_ATTEMPTS)).reshape(-1, 4)
     for area_draw, aspect_draw, top_draw, left_draw in draws.tolist():
-        area = width * height * _interpolate(_AREA_FRACTIONS, area_draw)
-        aspect_ratio = math.exp(_interpolate(_LOG_ASPECT_RATIOS, aspect_draw))
+        area = width * height * (_LEAST_AREA + (1 - _LEAST_AREA) * area_draw)
+        aspect_ratio = math.exp(_LEAST_LOG_ASPECT + (_MOST_LOG_ASPECT - _LEAST_LOG_ASPECT) * aspect_draw)
         box_width, box_height = round(math.sqrt(area * aspect_ratio)), round(math.sqrt(area / aspect_ratio))
         if 0 < box_width <= width and 0 < box_height <= height:
             left, top = int(left_draw * (width - box_width + 1)), int(top_draw * (height - box_height + 1))
@@ -133,7 +124,3 @@ def _centre_box(width: int, height: int) -> Box:
     box_width, box_height = min(width, max(1, round(height * 4 / 3))), min(height, max(1, round(width * 4 / 3)))
     left, top = (width - box_width) // 2, (height - box_height) // 2
     return left, top, left + box_width, top + box_height
-
-
-def _interpolate(ends: tuple[float, float], fraction: float) -> float:
-    return ends[0] + (ends[1] - ends[0]) * fraction

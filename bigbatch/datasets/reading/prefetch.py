@@ -13,7 +13,6 @@ from multiprocessing import connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any
 
 import torch  # also teaches multiprocessing to send tensors through shared memory
 from torch import Tensor
@@ -39,20 +38,11 @@ class FetchRequest:
         return cls(tuple(indices.tolist()), seed, epoch)
 
 
-@dataclass
-class _Job:
-    """A request that workers are busy with: at most one piece of it per worker."""
-
-    request: FetchRequest
-    missing: int
-    pieces: dict[int, Batch] = field(default_factory=dict)
-    failure: Exception | None = None
-
-
 @dataclass(frozen=True)
 class _Worker:
     process: BaseProcess
     pipe: connection.Connection
+    pieces: dict[int, Batch | Exception] = field(default_factory=dict)  # received but not used yet, by job
 
 
 class Prefetcher:
@@ -69,7 +59,7 @@ class Prefetcher:
         self.ahead = ahead
         self._workers: list[_Worker] = []
         self._announced: deque[FetchRequest] = deque()
-        self._jobs: dict[int, _Job] = {}  # by number, in the order they were sent out
+        self._jobs: dict[int, FetchRequest] = {}  # by number, in the order they were sent out
         self._next_job = 0
 
     def __enter__(self) -> Prefetcher:
@@ -85,11 +75,13 @@ class Prefetcher:
         if self.worker_count == 0:
             return
         self._announced = deque(requests)
-        for number, job in list(self._jobs.items()):
-            if job.request in self._announced:
-                self._announced.remove(job.request)
+        for number, request in list(self._jobs.items()):
+            if request in self._announced:
+                self._announced.remove(request)
             else:
                 del self._jobs[number]  # its pieces are dropped when they arrive
+                for worker in self._workers:
+                    worker.pieces.pop(number, None)
         self._send_announced()
 
     def get(self, request: FetchRequest) -> Batch:
@@ -97,19 +89,20 @@ class Prefetcher:
         if self.worker_count == 0:
             indices = torch.tensor(request.indices, dtype=torch.int64)
             return self.samples.fetch(indices, seed=request.seed, epoch=request.epoch)
-        number = next((number for number, job in self._jobs.items() if job.request == request), None)
+        number = next((number for number, sent in self._jobs.items() if sent == request), None)
         if number is None:
             if request in self._announced:
                 self._announced.remove(request)
             number = self._send(request)
-        job = self._jobs[number]
-        while job.missing:
-            self._receive()
+        pieces = [self._receive(worker, number) for worker in self._workers_of(request)]
         del self._jobs[number]
         self._send_announced()
-        if job.failure is not None:
-            raise job.failure
-        inputs, targets = zip(*(job.pieces[piece] for piece in sorted(job.pieces)), strict=True)
+        batches: list[Batch] = []
+        for piece in pieces:
+            if isinstance(piece, Exception):
+                raise piece
+            batches.append(piece)
+        inputs, targets = zip(*batches, strict=True)
         return torch.cat(inputs), torch.cat(targets)
 
     def close(self) -> None:
@@ -131,39 +124,33 @@ class Prefetcher:
         if not self._workers:
             self._workers = [_start_worker(self.samples) for _ in range(self.worker_count)]
         number, self._next_job = self._next_job, self._next_job + 1
+        self._jobs[number] = request
         pieces = torch.tensor(request.indices, dtype=torch.int64).tensor_split(self.worker_count)
-        # an empty request still needs one piece: it has a shape
-        sent = [index for index, piece in enumerate(pieces) if len(piece)] or [0]
-        self._jobs[number] = _Job(request, missing=len(sent))
-        for index in sent:
+        for worker, piece in zip(self._workers_of(request), pieces, strict=False):
             try:
                 # numbers go as a list: a tensor would cost a shared memory block
-                self._workers[index].pipe.send((number, index, pieces[index].tolist(), request.seed, request.epoch))
+                worker.pipe.send((number, piece.tolist(), request.seed, request.epoch))
             except OSError as error:
-                raise self._describe_lost_worker(self._workers[index], error) from error
+                raise self._describe_lost_worker(worker, error) from error
         return number
 
-    def _receive(self) -> None:
-        """Receive finished pieces; raise a Problem if a worker has died."""
-        by_handle: dict[Any, _Worker] = {}
-        for worker in self._workers:
-            by_handle |= {worker.pipe: worker, worker.process.sentinel: worker}
-        ready = connection.wait(list(by_handle))
-        for worker in {id(by_handle[handle]): by_handle[handle] for handle in ready}.values():
+    def _workers_of(self, request: FetchRequest) -> list[_Worker]:
+        """The workers that get a piece of a request; an empty request is one piece, since it has a shape."""
+        return self._workers[: max(1, len(request.indices))]
+
+    def _receive(self, worker: _Worker, number: int) -> Batch | Exception:
+        """Return a worker's piece of a job. Pieces of other jobs arrive first; those still wanted are kept."""
+        while number not in worker.pieces:
+            connection.wait([worker.pipe, worker.process.sentinel])
             try:
                 if not worker.pipe.poll():
                     raise EOFError
-                number, piece, result = worker.pipe.recv()
+                received, piece = worker.pipe.recv()
             except (EOFError, OSError, RuntimeError) as error:
                 raise self._describe_lost_worker(worker, error) from error
-            job = self._jobs.get(number)
-            if job is None:
-                continue
-            job.missing -= 1
-            if isinstance(result, Exception):
-                job.failure = result
-            else:
-                job.pieces[piece] = result
+            if received in self._jobs:
+                worker.pieces[received] = piece
+        return worker.pieces.pop(number)
 
     def _describe_lost_worker(self, worker: _Worker, error: Exception) -> Problem:
         worker.process.join(timeout=5)  # a dead process needs a moment before its exit code is known
@@ -207,8 +194,8 @@ def _serve_requests(samples: Samples, pipe: connection.Connection) -> None:
     torch.set_num_threads(1)
     try:
         while True:
-            number, piece, indices, seed, epoch = pipe.recv()
-            pipe.send((number, piece, _fetch_or_error(samples, torch.tensor(indices, dtype=torch.int64), seed, epoch)))
+            number, indices, seed, epoch = pipe.recv()
+            pipe.send((number, _fetch_or_error(samples, torch.tensor(indices, dtype=torch.int64), seed, epoch)))
     except (EOFError, ConnectionError):
         return
 

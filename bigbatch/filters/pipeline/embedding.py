@@ -10,7 +10,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -56,16 +55,11 @@ class MapOptions(FeatureOptions):
     jobs: int = Field(1, ge=1)  # processes; the map depends on their number
 
 
-@dataclass(frozen=True)
-class FeatureMap:
-    """Positions of the selected samples, and what the manifest says of how they were computed."""
+def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions) -> tuple[Points, dict[str, Any]]:
+    """Reduce features to principal components and these to a map, on this rank alone. Each is cached.
 
-    points: Points
-    info: dict[str, Any]
-
-
-def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions) -> FeatureMap:
-    """Reduce features to principal components and these to a map, on this rank alone. Each is cached."""
+    Return the positions of the selected samples, and what the manifest says of how they were computed.
+    """
     pca_fields = {"features": features.key, "rows": hash_array(rows), "components": options.components}
     projected = cache.load_or_compute(
         "pca", pca_fields, lambda: project_features(features.values, rows, options.components)
@@ -80,7 +74,7 @@ def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions
         key_fields = {"components": hash_array(components), **how, "versions": versions}
         points = cache.load_or_compute("map", key_fields, lambda: {"points": embed(components, **how)})["points"]
     info = {"components": components.shape[1], "variance_explained": round(explained, 6)}
-    return FeatureMap(points, info | {"map": how | {"versions": versions}})
+    return points, info | {"map": how | {"versions": versions}}
 
 
 def project_features(

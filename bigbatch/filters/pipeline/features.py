@@ -12,7 +12,6 @@ import json
 import math
 import shutil
 import time
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 from bigbatch import models, parts
 from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset, sha256
-from bigbatch.datasets.arrays import read_npy_header
+from bigbatch.datasets.arrays import open_npz
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.errors import Problem
@@ -256,7 +255,7 @@ def open_feature_file(source: FeatureSource, samples: int, precision: Precision)
         with atomic.replace_file(final) as temporary:
             try:
                 _copy_rows(path, temporary, samples, precision)
-            except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+            except (OSError, ValueError, EOFError, NotImplementedError) as error:
                 reason = str(error).partition("\n")[0]
                 raise Problem(
                     f"features {path} cannot be read ({reason}): save them as [samples, width] numbers"
@@ -297,26 +296,15 @@ def _copy_rows(path: Path, target: Path, samples: int, precision: Precision) -> 
 def _read_chunks(path: Path) -> Iterator[NDArray[np.number]]:
     """Yield blocks of rows: of an .npy; of the array `features` of an .npz, or its only one; of the column `features`
     of lists of a Parquet file, or of all its columns of numbers."""
-    if path.suffix == ".npy":
-        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    if path.suffix != ".parquet":
+        arrays = {"features": np.load(path, mmap_mode="r")} if path.suffix == ".npy" else open_npz(path)
+        if "features" not in arrays and len(arrays) != 1:
+            raise ValueError(f"it holds {', '.join(arrays)} but no 'features'")
+        stored = arrays.get("features", next(iter(arrays.values())))
         if stored.ndim != 2:
             raise ValueError(f"found shape {stored.shape}")
         for begin in range(0, len(stored), _ROWS_PER_READ):
             yield np.asarray(stored[begin : begin + _ROWS_PER_READ])
-    elif path.suffix == ".npz":
-        with zipfile.ZipFile(path) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            name = "features" if "features" in names else names[0] if len(names) == 1 else None
-            if name is None:
-                raise ValueError(f"it holds {', '.join(names)} but no 'features'")
-            with archive.open(f"{name}.npy") as member:
-                shape, in_columns, dtype = read_npy_header(member)
-                if len(shape) != 2 or in_columns:
-                    raise ValueError(f"found {dtype} of shape {shape}{' stored by columns' if in_columns else ''}")
-                for begin in range(0, shape[0], _ROWS_PER_READ):
-                    count = min(_ROWS_PER_READ, shape[0] - begin)
-                    content = member.read(count * shape[1] * dtype.itemsize)
-                    yield np.frombuffer(content, dtype).reshape(count, shape[1])
     else:
         parquet = import_library("pyarrow.parquet", f"reading {path.name}")
         with parquet.ParquetFile(path) as file:
