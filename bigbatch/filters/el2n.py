@@ -5,21 +5,16 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import (
-    ScoringOptions,
-    drop_by_difficulty,
-    predict_probabilities,
-    train_scoring_network,
-)
+from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty, predict_probabilities
 
 
 class Config(ScoringOptions):
-    epochs: int = Field(5, ge=1)  # early in training; the paper uses 10 to 20 of 200
+    """5 epochs: early in training; the paper uses 10 to 20 of 200."""
+
     drop_which: Literal["easy", "hard"] = "easy"  # the paper keeps the hard ones, wrong labels among them
 
 
@@ -28,8 +23,8 @@ def keep(dataset: Dataset, config: Config) -> Kept:
     targets = torch.nn.functional.one_hot(dataset.train.labels, len(dataset.classes))
 
     def error_length(number: int) -> Tensor:
-        model = train_scoring_network(dataset, config, config.epochs, number)
-        lengths: Tensor = torch.linalg.vector_norm(predict_probabilities(model, dataset) - targets, dim=1)
+        predicted = predict_probabilities(config.learner().train(dataset, number), dataset)
+        lengths: Tensor = torch.linalg.vector_norm(predicted - targets, dim=1)
         return lengths
 
     return drop_by_difficulty(dataset, config, "EL2N", error_length, drop_hard=config.drop_which == "hard")

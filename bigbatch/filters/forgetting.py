@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty, train_scoring_network
+from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty
 
 
 class Config(ScoringOptions):
@@ -29,7 +29,7 @@ def keep(dataset: Dataset, config: Config) -> Kept:
             was_right[batch] = right
             ever_right[batch] |= right
 
-        train_scoring_network(dataset, config, config.epochs, number, on_batch=watch)
+        config.learner().train(dataset, number, on_batch=watch)
         return forgotten.where(ever_right, torch.tensor(float(config.epochs)))
 
     return drop_by_difficulty(dataset, config, "forgetting events", events)

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
 from bigbatch.filters.pipeline.results import Kept
-from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty, train_scoring_network
+from bigbatch.filters.pipeline.scoring import ScoringOptions, drop_by_difficulty
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
@@ -27,7 +27,7 @@ class Config(ScoringOptions):
 
 def keep(dataset: Dataset, config: Config) -> Kept:
     def norms(number: int) -> Tensor:
-        return gradient_norms(train_scoring_network(dataset, config, config.epochs, number), dataset)
+        return gradient_norms(config.learner().train(dataset, number), dataset)
 
     return drop_by_difficulty(dataset, config, "GraNd", norms)
 

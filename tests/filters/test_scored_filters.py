@@ -10,8 +10,8 @@ from torch import nn
 
 from bigbatch import parts, rng
 from bigbatch.errors import Problem
-from bigbatch.filters import ccs, confident, grid, semdedup
-from bigbatch.filters.pipeline.scoring import drop_largest, predict_probabilities, train_scoring_network
+from bigbatch.filters import ccs, grid, semdedup
+from bigbatch.filters.pipeline.scoring import Learner, drop_largest, predict_probabilities
 
 LEARNING = {"model": "mlp", "networks": 2, "global_batch": 32, "lr": 0.1}
 
@@ -62,15 +62,9 @@ def test_el2n_can_drop_the_hard_ones():
 def test_el2n_by_hand():
     # p = (1/2, 1/2) against y = (1, 0): √(1/4 + 1/4). Without the root of the sum it would be 1/2.
     dataset, _ = filter_parts.two_blobs()  # all images are black, so the network can only guess by its bias
-    found = kept("el2n", dataset, model={"name": "mlp", "hidden": []}, networks=1, epochs=1, global_batch=100, lr=1e-9)
-    model = train_scoring_network(
-        dataset,
-        parts.configure(
-            "filters", {"name": "el2n", "model": {"name": "mlp", "hidden": []}, "lr": 1e-9, "global_batch": 100}
-        ),
-        1,
-        0,
-    )
+    options = {"model": {"name": "mlp", "hidden": []}, "networks": 1, "epochs": 1, "global_batch": 100, "lr": 1e-9}
+    found = kept("el2n", dataset, **options)
+    model = parts.configure("filters", {"name": "el2n", **options}).learner().train(dataset)
     p = predict_probabilities(model, dataset)[0].numpy()
     assert found.arrays["difficulty"][0] == pytest.approx(np.hypot(1 - p[0], p[1]))
     assert found.arrays["difficulty"][99] == pytest.approx(np.hypot(p[0], 1 - p[1]))
@@ -97,12 +91,12 @@ def test_forgetting_counts_falls_from_right_to_wrong_and_never_learned_as_most(m
     #            always right  right, wrong, right, wrong  never
     answers = [[0, 0, 5], [0, 5, 5], [0, 0, 5], [0, 5, 5]]
 
-    def watched(dataset, config, epochs, number, on_batch):
+    def watched(learner, dataset, number, on_batch):
         for row in answers:
             order = torch.tensor([2, 0, 1])
             on_batch(order, nn.functional.one_hot(torch.tensor(row)[order], 10).float())
 
-    monkeypatch.setattr(forgetting, "train_scoring_network", watched)
+    monkeypatch.setattr(Learner, "train", watched)
     config = parts.configure("filters", {"name": "forgetting", "networks": 1, "epochs": 4, "drop": 0.34})
     found = forgetting.keep(dataset, config)
     assert found.arrays["difficulty"].tolist() == [0, 2, 4]
@@ -111,24 +105,21 @@ def test_forgetting_counts_falls_from_right_to_wrong_and_never_learned_as_most(m
 
 def test_networks_do_not_depend_on_what_was_drawn_before():
     dataset = filter_parts.digits(200)
-    config = parts.configure("filters", {"name": "el2n", **LEARNING, "model": "filter_parts:Net"})
-    first = predict_probabilities(train_scoring_network(dataset, config, 1, 0), dataset)
+    config = parts.configure("filters", {"name": "el2n", **LEARNING, "model": "filter_parts:Net", "epochs": 1})
+    first = predict_probabilities(config.learner().train(dataset), dataset)
     torch.manual_seed(99)
-    assert torch.equal(first, predict_probabilities(train_scoring_network(dataset, config, 1, 0), dataset))
+    assert torch.equal(first, predict_probabilities(config.learner().train(dataset), dataset))
 
 
 def test_each_sample_is_held_out_once(monkeypatch):
-    def predict(learned, dataset, held_out):
+    monkeypatch.setattr(Learner, "train", lambda learner, dataset, number, rows: rows)
+    learner, seen = parts.configure("filters", "confident").learner(), torch.zeros(103)
+    for held_out, learned in learner.train_on_folds(filter_parts.digits(103), 4):
         assert sorted([*learned.tolist(), *held_out.tolist()]) == list(range(103))
         seen[held_out] += 1
-        return torch.full((len(held_out), 10), 0.1)
-
-    seen = torch.zeros(103)
-    monkeypatch.setattr(confident, "train_scoring_network", lambda *arguments: arguments[-1])
-    monkeypatch.setattr(confident, "predict_probabilities", predict)
-    config = parts.configure("filters", {"name": "confident", "networks": 4})
-    assert (confident._cross_validated_probabilities(filter_parts.digits(103), config) == 0.1).all()
     assert (seen == 1).all()
+    ((everything, learned),) = learner.train_on_folds(filter_parts.digits(103), 1)
+    assert sorted(everything.tolist()) == learned.tolist() == list(range(103))
 
 
 def test_confident_learning_finds_wrong_labels_and_spares_right_ones():

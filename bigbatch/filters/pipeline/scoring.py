@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
 
 TIES = 201  # the random stream that orders equal scores
+_FOLDS = 205
 _EVALUATION_BATCH = 512
 
 OnBatch = Callable[[Tensor, Tensor], None]  # called with the indices and the logits of a batch before its step
@@ -58,77 +60,90 @@ def groups_to_drop(dataset: Dataset, config: DropOptions) -> list[tuple[Tensor, 
     return [(group, int((~other[group]).sum())) for group in groups]
 
 
+@dataclass(frozen=True)
+class Learner:
+    """How small networks are trained here: SGD with momentum 0.9 and a cosine schedule from `lr` to zero."""
+
+    model: parts.Config
+    epochs: int
+    global_batch: int
+    lr: float
+    seed: int
+    filter_name: str  # for progress and errors
+
+    @torch.random.fork_rng(devices=[])
+    def train(
+        self, dataset: Dataset, number: int = 0, rows: Tensor | None = None, on_batch: OnBatch | None = None
+    ) -> nn.Module:
+        """Train network `number` on the given samples, by default on all: a function of these options alone.
+
+        The state of torch's own random numbers is not changed.
+        """
+        if dataset.task != "classify":
+            raise Problem(f"filter '{self.filter_name}' needs classes, but text has none: use it on images")
+        rows = torch.arange(len(dataset.train)) if rows is None else rows
+        rng.seed_torch(self.seed, number, rng.INITIAL_WEIGHTS)
+        device = ranks.device()
+        model = models.build(self.model, dataset).to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=self.lr, momentum=0.9)
+        steps = self.epochs * math.ceil(len(rows) / self.global_batch)
+        step = 0
+        with stage(f"{self.filter_name}, network {number + 1}", steps) as advance:
+            for epoch in range(self.epochs):
+                order = rows[rng.permutation(len(rows), self.seed, number, epoch, rng.ORDER)]
+                for batch in order.split(self.global_batch):
+                    inputs, targets = dataset.train.fetch(batch, seed=self.seed, epoch=epoch)
+                    rng.seed_torch(self.seed, number, step, rng.DROPOUT)
+                    logits = model(inputs.to(device))
+                    if on_batch is not None:
+                        on_batch(batch, logits.detach().cpu())
+                    loss = per_sample_loss(logits, targets.to(device)).mean()
+                    optimizer.param_groups[0]["lr"] = self.lr * (1 + math.cos(math.pi * step / steps)) / 2
+                    optimizer.zero_grad(set_to_none=True)
+                    loss.backward()
+                    optimizer.step()
+                    step += 1
+                    advance(step)
+        if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+            raise Problem(f"the network of filter '{self.filter_name}' diverged at lr {self.lr:g}: use a smaller lr")
+        return model.eval()
+
+    def train_on_folds(self, dataset: Dataset, folds: int) -> Iterator[tuple[Tensor, nn.Module]]:
+        """Yield the samples of each fold with a network that learned from the other folds; one fold learns from all."""
+        samples = len(dataset.train)
+        for number, held_out in enumerate(rng.permutation(samples, self.seed, _FOLDS).chunk(folds)):
+            is_learned = torch.ones(samples, dtype=torch.bool)
+            is_learned[held_out] = folds == 1
+            yield held_out, self.train(dataset, number, is_learned.nonzero().squeeze(1))
+
+
 class ScoringOptions(DropOptions):
-    """Which network, and how it is trained: SGD with momentum 0.9 and a cosine schedule from `lr` to zero."""
+    """Which network, and how it is trained."""
 
     model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(partial(parts.configure, "models"))] = Field(
         "cnn", validate_default=True
     )
     networks: PositiveInt = 3  # scores are means over this many, each with its own initial weights
+    epochs: int = Field(5, ge=1)
     global_batch: PositiveInt = 64
     lr: float = Field(0.05, gt=0)
 
-
-@torch.random.fork_rng(devices=[])
-def train_scoring_network(
-    dataset: Dataset,
-    options: ScoringOptions,
-    epochs: int,
-    number: int,
-    rows: Tensor | None = None,
-    on_batch: OnBatch | None = None,
-) -> nn.Module:
-    """Train network `number` on the given samples, by default on all: a function of the options alone.
-
-    The state of torch's own random numbers is not changed.
-    """
-    if dataset.task != "classify":
-        raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
-    rows = torch.arange(len(dataset.train)) if rows is None else rows
-    rng.seed_torch(options.seed, number, rng.INITIAL_WEIGHTS)
-    device = ranks.device()
-    model = models.build(options.model, dataset).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=0.9)
-    steps = epochs * math.ceil(len(rows) / options.global_batch)
-    step = 0
-    with stage(f"{options.name} {number + 1}/{options.networks}", steps) as advance:
-        for epoch in range(epochs):
-            order = rows[rng.permutation(len(rows), options.seed, number, epoch, rng.ORDER)]
-            for batch in order.split(options.global_batch):
-                inputs, targets = dataset.train.fetch(batch, seed=options.seed, epoch=epoch)
-                rng.seed_torch(options.seed, number, step, rng.DROPOUT)
-                logits = model(inputs.to(device))
-                if on_batch is not None:
-                    on_batch(batch, logits.detach().cpu())
-                loss = per_sample_loss(logits, targets.to(device)).mean()
-                optimizer.param_groups[0]["lr"] = options.lr * (1 + math.cos(math.pi * step / steps)) / 2
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
-                step += 1
-                advance(step)
-    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
-        raise Problem(f"the network of filter '{options.name}' diverged at lr {options.lr:g}: use a smaller lr")
-    return model
+    def learner(self) -> Learner:
+        return Learner(self.model, self.epochs, self.global_batch, self.lr, self.seed, self.name)
 
 
 @torch.no_grad()
 def predict_probabilities(model: nn.Module, dataset: Dataset, rows: Tensor | None = None) -> Tensor:
     """Return softmax outputs [samples, classes] in evaluation mode, without augmentation."""
-    model.eval()
-    device = ranks.device()
     rows = torch.arange(len(dataset.train)) if rows is None else rows
-    pieces = [
-        model(dataset.train.fetch(piece)[0].to(device)).softmax(1).cpu() for piece in rows.split(_EVALUATION_BATCH)
-    ]
-    return torch.cat(pieces)
+    pieces = (dataset.train.fetch(piece)[0].to(ranks.device()) for piece in rows.split(_EVALUATION_BATCH))
+    return torch.cat([model(piece).softmax(1).cpu() for piece in pieces])
 
 
 def drop_by_difficulty(
     dataset: Dataset, options: ScoringOptions, measure: str, score: Callable[[int], Tensor], drop_hard: bool = False
 ) -> Kept:
     """Drop the easiest samples, or the hardest, by the mean of `score(network number)`, computed on rank 0."""
-
     difficulty = ranks.compute_on_rank_zero(
         lambda: torch.stack([score(number).double() for number in range(options.networks)]).mean(0).numpy()
     )
