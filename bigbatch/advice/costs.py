@@ -9,15 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bigbatch import rng
+from bigbatch.advice.goodput import Floats
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_percent
 from bigbatch.probes.measurement.record import Record
 from bigbatch.training.micro_batch import available_bytes
 
-Floats = NDArray[np.float64]
 _SIZES = 5
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 40
 _DRAWS = 1000
@@ -26,42 +25,38 @@ _USABLE_FRACTION = 0.9  # of free memory; the rest is left to the system
 
 
 @dataclass(frozen=True)
-class StepTimes:
-    batches: tuple[int, ...]
-    rounds: Floats  # [rounds, batches], seconds
+class StepTimes(Record):
+    """The time of a step at several batches, and the line t(B) = a + b·B through the shortest of each."""
 
-    @property
-    def shortest(self) -> Floats:
-        """The shortest time of each batch: other processes only add time."""
-        return np.asarray(self.rounds.min(axis=0))
+    batches: list[int]
+    seconds: list[float]  # the shortest of each batch: other processes only add time
+    rounds: list[list[float]]  # [rounds, batches]
+    fixed_seconds: float
+    seconds_per_sample: float
+    misfit: float  # the largest relative distance of a time from the line
+    spread: float  # how much longer than the shortest a step takes at the median: how busy the machine is
+    unit: str = "seconds"
+    micro_batch: int | None = None
 
-    @property
-    def line(self) -> tuple[float, float]:
-        """a and b of t(B) = a + b·B."""
-        return fit_line(np.asarray(self.batches, float), self.shortest)
-
-    @property
-    def misfit(self) -> float:
-        """The largest relative distance of a time from the line."""
-        fixed, per_sample = self.line
-        return float(np.abs((fixed + per_sample * np.asarray(self.batches)) / self.shortest - 1).max())
-
-    @property
-    def spread(self) -> float:
-        """How much longer than the shortest a step takes at the median: how busy the machine is."""
-        return float(np.median(self.rounds / self.shortest) - 1)
+    @classmethod
+    def fit(cls, batches: Sequence[int], rounds: Floats, unit: str = "seconds") -> StepTimes:
+        sizes, shortest = np.asarray(batches, float), rounds.min(axis=0)
+        fixed, per_sample = fit_line(sizes, shortest)
+        misfit = float(np.abs((fixed + per_sample * sizes) / shortest - 1).max())
+        spread = float(np.median(rounds / shortest) - 1)
+        return cls(list(batches), shortest.tolist(), rounds.tolist(), fixed, per_sample, misfit, spread, unit)
 
     def bootstrap_lines(self) -> tuple[Floats, Floats]:
         """a and b with rounds and batches resampled: how they vary with noise and with a line that does not fit."""
-        sizes = np.asarray(self.batches, float)
-        rounds, places = self.rounds.shape
+        sizes, times = np.asarray(self.batches, float), np.asarray(self.rounds)
+        rounds, places = times.shape
         chosen_rounds = rng.integers(rounds, 1, _KEY, np.arange(_DRAWS * rounds)).reshape(_DRAWS, rounds)
         chosen_places = rng.integers(places, 2, _KEY, np.arange(_DRAWS * places)).reshape(_DRAWS, places)
         lines = []
         for some_rounds, some_places in zip(chosen_rounds, chosen_places, strict=True):
             if len(np.unique(some_places)) < 3:
                 some_places = np.arange(places)
-            lines.append(fit_line(sizes[some_places], self.rounds[some_rounds].min(axis=0)[some_places]))
+            lines.append(fit_line(sizes[some_places], times[some_rounds].min(axis=0)[some_places]))
         fixed, per_sample = np.asarray(lines).T
         return fixed, per_sample
 
@@ -98,6 +93,7 @@ def time_steps(
     step: Callable[[int], object],
     seconds: float,
     clock: Callable[[], float] = time.perf_counter,
+    unit: str = "seconds",
 ) -> StepTimes:
     """Rounds of one step at each batch, so that a busy moment affects all of them; at least three rounds."""
     for batch in batches:  # first touch: allocations and kernel choice
@@ -107,14 +103,13 @@ def time_steps(
     while len(rounds) < _FEWEST_ROUNDS or (
         len(rounds) < _MOST_ROUNDS and time.perf_counter() - started < seconds * len(rounds) / (len(rounds) + 1)
     ):
-        rounds.append([_time_step(step, batch, clock) for batch in batches])
-    return StepTimes(tuple(batches), np.asarray(rounds))
-
-
-def _time_step(step: Callable[[int], object], batch: int, clock: Callable[[], float]) -> float:
-    started = clock()
-    step(batch)
-    return clock() - started
+        times = []
+        for batch in batches:
+            before = clock()
+            step(batch)
+            times.append(clock() - before)
+        rounds.append(times)
+    return StepTimes.fit(batches, np.asarray(rounds), unit)
 
 
 # -- memory
@@ -128,6 +123,7 @@ class MemoryUse(Record):
     bytes_per_sample: float
     available_bytes: float | None  # None where the system does not say
     method: str
+    limits: str = "the batch"  # what the memory limits: the batch, or a micro-batch
 
     @property
     def cap(self) -> int | None:

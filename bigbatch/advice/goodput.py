@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from bigbatch.output.formatting import format_percent
 from bigbatch.probes.measurement.record import Record
-from bigbatch.probes.noise_scale import quantile_interval, samples_factor
+from bigbatch.probes.noise_scale import Interval, quantile_interval, samples_factor
 
 Floats = NDArray[np.float64]
-Interval = list[float | None]  # an upper end of None is infinity
 Grade = Literal["high", "medium", "low"]
 
 LEVEL = 0.9  # of every confidence interval here
@@ -30,11 +29,6 @@ def time_factor(batch: Any, now: float, noise_scale: Any, fixed_seconds: Any, se
     """Time to the same loss at `batch` over that at `now`."""
     steps = samples_factor(batch, now, noise_scale) * now / batch
     return steps * (fixed_seconds + seconds_per_sample * batch) / (fixed_seconds + seconds_per_sample * now)
-
-
-def relative_goodput(batch: Any, now: float, noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> Any:
-    """Progress per second at `batch` over that at `now`: throughput times efficiency."""
-    return 1 / time_factor(batch, now, noise_scale, fixed_seconds, seconds_per_sample)
 
 
 def optimal_batch(noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> Any:
@@ -71,64 +65,44 @@ class Expectation(Record):
 
 
 @dataclass(frozen=True)
-class Expectations(Record):
-    steps: Expectation
-    samples: Expectation
-    seconds: Expectation
-
-
-@dataclass(frozen=True)
 class GoodputModel:
-    """Noise scale and step times, each as an estimate and as bootstrap draws."""
+    """Noise scale φ, fixed seconds a and seconds per sample b, as estimates and as bootstrap draws of the three."""
 
     now: int
-    noise_scale: float  # its lower end where only that is known
-    only_lower_bound: bool
-    fixed_seconds: float
-    seconds_per_sample: float
-    noise_draws: Floats
-    fixed_draws: Floats
-    per_sample_draws: Floats
+    estimates: tuple[float, float, float]
+    draws: tuple[Floats, Floats, Floats]
 
     @property
-    def _estimates(self) -> tuple[float, float, float]:
-        return self.noise_scale, self.fixed_seconds, self.seconds_per_sample
-
-    @property
-    def _draws(self) -> tuple[Floats, Floats, Floats]:
-        return self.noise_draws, self.fixed_draws, self.per_sample_draws
-
     def optimum(self) -> float:
-        return float(optimal_batch(*self._estimates))
+        return float(optimal_batch(*self.estimates))
 
+    @property
     def optimum_interval(self) -> Interval:
-        return quantile_interval(optimal_batch(*self._draws), LEVEL)
+        return quantile_interval(optimal_batch(*self.draws), LEVEL)
 
     def goodput(self, batch: float) -> float:
-        return float(relative_goodput(batch, self.now, *self._estimates))
+        """Progress per second at `batch` over that at the present one: throughput times efficiency."""
+        return float(1 / time_factor(batch, self.now, *self.estimates))
 
     def goodput_point(self, batch: int) -> GoodputPoint:
-        draws = relative_goodput(batch, self.now, *self._draws)
+        draws = 1 / time_factor(batch, self.now, *self.draws)
         return GoodputPoint(batch, self.goodput(batch), quantile_interval(draws, LEVEL))
 
-    def expect(self, batch: int, samples_now: float | None) -> Expectations:
+    def expect(self, batch: int, samples_now: float | None) -> dict[str, Expectation]:
         """Steps, samples and seconds to the same loss as at the present batch."""
-        factor = samples_factor(batch, self.now, self.noise_scale)
-        draws = samples_factor(batch, self.now, self.noise_draws)
+        (phi, fixed, per_sample), fewer = self.estimates, self.now / batch
+        samples, drawn_samples = (samples_factor(batch, self.now, scale) for scale in (phi, self.draws[0]))
+        seconds, drawn_seconds = (time_factor(batch, self.now, *given) for given in (self.estimates, self.draws))
         steps_now = None if samples_now is None else samples_now / self.now
-        step_seconds = self.fixed_seconds + self.seconds_per_sample * self.now
-        seconds_now = None if steps_now is None else steps_now * step_seconds
-        seconds = time_factor(batch, self.now, *self._estimates)
-        seconds_draws = time_factor(batch, self.now, *self._draws)
-        fewer = self.now / batch
-        return Expectations(
-            steps=_expect(factor * fewer, draws * fewer, steps_now),
-            samples=_expect(factor, draws, samples_now),
-            seconds=_expect(seconds, seconds_draws, seconds_now),
-        )
+        seconds_now = None if steps_now is None else steps_now * (fixed + per_sample * self.now)
+        return {
+            "steps": _expect(samples * fewer, drawn_samples * fewer, steps_now),
+            "samples": _expect(samples, drawn_samples, samples_now),
+            "seconds": _expect(seconds, drawn_seconds, seconds_now),
+        }
 
 
-def _expect(factor: Any, draws: Any, now: float | None) -> Expectation:
+def _expect(factor: Any, draws: Floats, now: float | None) -> Expectation:
     interval = quantile_interval(draws, LEVEL)
     return Expectation(float(factor), interval, now, None if now is None else now * float(factor))
 

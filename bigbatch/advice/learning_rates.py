@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bigbatch.optim.lars import local_lr
 from bigbatch.probes.measurement.record import Record
 from bigbatch.run import Run
 from bigbatch.schedules import Baseline, goyal, legw
-
-if TYPE_CHECKING:
-    from bigbatch.advice.measurement import TensorSummary
 
 
 def baseline_of(run: Run, now: int) -> Baseline:
@@ -32,6 +29,22 @@ def warmup_epochs(run: Run, now: int) -> float:
 
 
 @dataclass(frozen=True)
+class TensorSummary(Record):
+    """One tensor: ‖w‖, ‖g‖ of the present batch, their quotient, its own noise scale and its stride."""
+
+    name: str
+    dimensions: int
+    elements: int
+    weight: float
+    gradient: float
+    ratio: float | None
+    noise_scale: float | None
+    stride: float | None
+    noise: float
+    signal: float
+
+
+@dataclass(frozen=True)
 class ScheduleRule(Record):
     """The learning rate and the warm-up at one batch."""
 
@@ -44,28 +57,22 @@ class ScheduleRule(Record):
     trust_coefficient: float | None = None  # of LARS
 
 
-@dataclass(frozen=True)
-class ScheduleRules(Record):
-    baseline: ScheduleRule
-    legw: ScheduleRule
-    linear: ScheduleRule
-    lars: ScheduleRule
-
-
 def scale_schedule(
     batch: int, baseline: Baseline, layers: Iterable[TensorSummary], weight_decay: float, total_epochs: float | None
-) -> ScheduleRules:
+) -> dict[str, ScheduleRule]:
     """Learning rate and warm-up epochs at `batch`, by each rule."""
     by_legw, by_goyal = legw(baseline, batch), goyal(baseline, batch)
     linear_warmup = by_goyal.warmup_epochs if batch > baseline.global_batch else baseline.warmup_epochs
-    too_long = total_epochs is not None and linear_warmup > total_epochs
-    legw_too_long = total_epochs is not None and by_legw.warmup_epochs > total_epochs
-    return ScheduleRules(
-        baseline=ScheduleRule(baseline.lr, baseline.warmup_epochs, baseline.global_batch),
-        legw=ScheduleRule(by_legw.lr, by_legw.warmup_epochs, None, legw_too_long),
-        linear=ScheduleRule(by_goyal.lr, linear_warmup, None, too_long),
-        lars=ScheduleRule(by_goyal.lr, linear_warmup, None, too_long, trust_coefficient(batch, layers, weight_decay)),
-    )
+
+    def rule(lr: float, warmup: float, trust: float | None = None) -> ScheduleRule:
+        return ScheduleRule(lr, warmup, None, total_epochs is not None and warmup > total_epochs, trust)
+
+    return {
+        "baseline": ScheduleRule(baseline.lr, baseline.warmup_epochs, baseline.global_batch),
+        "legw": rule(by_legw.lr, by_legw.warmup_epochs),
+        "linear": rule(by_goyal.lr, linear_warmup),
+        "lars": rule(by_goyal.lr, linear_warmup, trust_coefficient(batch, layers, weight_decay)),
+    }
 
 
 def trust_coefficient(batch: int, layers: Iterable[TensorSummary], weight_decay: float) -> float | None:

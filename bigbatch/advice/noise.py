@@ -30,23 +30,11 @@ _TIGHT = 1.5  # upper over lower end: enough, since B* grows with the square roo
 
 
 @dataclass(frozen=True)
-class NoiseSummary(Record):
-    estimate: float | None
-    interval: Interval
-    only_lower_bound: bool
-    noise: float
-    signal: float
-    rows: int
-    batch: int
-    micro_batch: int
-
-
-@dataclass(frozen=True)
-class NoiseSample:
+class NoiseSample(Record):
     """trΣ and |G|² of some batches, and the noise scale that follows."""
 
-    noise: tuple[float, ...]
-    signal: tuple[float, ...]
+    noise: list[float]  # of each batch
+    signal: list[float]
     layers: dict[str, TensorNoise]
     batch: int
     micro_batch: int
@@ -78,18 +66,6 @@ class NoiseSample:
             # a batch shows little of a noise scale beyond twice its size, so the batch itself is a safe lower bound
             return float(self.batch) if low is None else low
         return self.estimate
-
-    def summary(self) -> NoiseSummary:
-        return NoiseSummary(
-            estimate=self.estimate,
-            interval=self.interval,
-            only_lower_bound=self.only_lower_bound,
-            noise=float(np.mean(self.noise)),
-            signal=float(np.mean(self.signal)),
-            rows=len(self.noise),
-            batch=self.batch,
-            micro_batch=self.micro_batch,
-        )
 
 
 def sample_noise_quickly(learner: Learner) -> NoiseSample:
@@ -141,6 +117,4 @@ def _sample_noise(learner: Learner, batch: int, micro_batch: int, batches: int) 
         noise, signal = sample_noise_and_signal(learner.probed, batch, micro_batch, batches)
         mode = describe_mode(learner.model, micro_batch)
     layers = noise_by_tensor(learner.model, noise, signal)
-    return NoiseSample(
-        tuple(noise.sum(dim=1).tolist()), tuple(signal.sum(dim=1).tolist()), layers, batch, micro_batch, mode
-    )
+    return NoiseSample(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), layers, batch, micro_batch, mode)

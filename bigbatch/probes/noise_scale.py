@@ -31,6 +31,7 @@ from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Measurement, Record
 from bigbatch.probes.measurement.samples import index_samples
 
+Interval = list[float | None]  # an upper end of None is infinity
 _FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own variance
 
 
@@ -52,7 +53,7 @@ class TensorNoise(Record):
 @dataclass(frozen=True)
 class NoiseScaleMeasurement(Measurement):
     whole: float | None  # φ
-    interval: list[float | None]
+    interval: Interval
     only_lower_bound: bool
     level: float
     noise: float  # trΣ
@@ -147,12 +148,12 @@ def samples_factor(batch: Any, now: float, noise_scale: Any) -> Any:
 
 def bootstrap_interval(
     noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None, level: float = 0.9
-) -> list[float | None]:
+) -> Interval:
     """The confidence interval of Σ w·noise / Σ w·signal, by a bootstrap over rows; an upper end of None is infinity."""
     return quantile_interval(bootstrap_noise_scales(noise, signal, weights), level)
 
 
-def quantile_interval(draws: NDArray[np.float64], level: float) -> list[float | None]:
+def quantile_interval(draws: NDArray[np.float64], level: float) -> Interval:
     """The interval that holds the middle `level` of the draws; None is infinity."""
     ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
     return [float(end) if math.isfinite(end) else None for end in ends]
