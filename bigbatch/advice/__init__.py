@@ -78,8 +78,7 @@ def advise_run(run: Run, folder: Folder | None = None, *, data_dir: Path | None 
 
 
 def _advise(learner: Learner, folder: Folder | None, options: AdviceOptions) -> Advice:
-    found = measure_learner(learner, options)
-    advice = recommend(learner, found, read_history(folder))
+    advice = recommend(learner, measure_learner(learner, options, read_history(folder)))
     if not options.verify:
         return advice
     options.report(f"verifying {advice.batch} against twice as many")

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bigbatch.advice.goodput import Interval
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.probes.measurement.record import Record
+from bigbatch.probes.noise_scale import Interval
 from bigbatch.run import Run
 
 
@@ -20,6 +20,8 @@ class NoisePoint(Record):
     estimate: float | None
     interval: Interval | None
     batch: int
+    micro_batch: int | None = None
+    batches: int | None = None  # that were drawn for it; None for a point of a run's own probe
 
 
 @dataclass(frozen=True)
@@ -53,28 +55,29 @@ class CurvaturePeak(Record):
 
 
 @dataclass
-class History:
-    noise: list[NoisePoint] = field(default_factory=list)
+class History(Record):
+    over_training: list[NoisePoint] = field(default_factory=list)
     strides: list[StridePoint] = field(default_factory=list)
-    curvature: list[CurvaturePoint] = field(default_factory=list)
-    peaks: list[CurvaturePeak] = field(default_factory=list)
+    lipschitz: list[CurvaturePoint] = field(default_factory=list)
+    lipschitz_peaks: list[CurvaturePeak] = field(default_factory=list)
 
 
 def read_history(folder: Folder | None) -> History:
     """What the probes of a run have recorded; nothing for a recipe."""
     if folder is None:
         return History()
-    history = History(peaks=find_peaks(_list_comparable_runs(folder)))
+    history = History(lipschitz_peaks=find_peaks(_list_comparable_runs(folder)))
     for row in folder.metrics():
         step, epochs, lr = row["step"], row["epoch"], row.get("lr", 0.0)
         found = {name: value for name, value in row.items() if isinstance(value, dict) and "problem" not in value}
         if noise := found.get("noise_scale"):
-            history.noise.append(NoisePoint(step, epochs, noise["whole"], noise["interval"], row["global_batch"]))
+            point = NoisePoint(step, epochs, noise["whole"], noise["interval"], row["global_batch"])
+            history.over_training.append(point)
         if moved := found.get("stride"):
             strides = moved["stride"], moved["normalised"]
             history.strides.append(StridePoint(step, epochs, lr, *strides, row["train_loss"]))
         if curved := found.get("lipschitz"):
-            history.curvature.append(CurvaturePoint(step, epochs, lr, curved["finite"], curved["radius"]))
+            history.lipschitz.append(CurvaturePoint(step, epochs, lr, curved["finite"], curved["radius"]))
     return history
 
 

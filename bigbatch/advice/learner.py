@@ -54,6 +54,7 @@ class Learner:
     steps: int = 0  # of the whole training so far
     samples: int = 0
     waits_for_files: bool
+    data_position: Any  # where in the data the next batch begins; assigning an earlier value goes back there
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -88,12 +89,6 @@ class Learner:
         """Train on the next batch of this size and return its loss."""
         raise NotImplementedError
 
-    def _data_position(self) -> Any:
-        raise NotImplementedError
-
-    def _seek(self, position: Any) -> None:
-        raise NotImplementedError
-
     def step(self, batch: int, lr: float | None = None) -> float:
         """Train on the next batch of this size and return its loss."""
         loss = self._update(batch, self.lr() if lr is None else lr)
@@ -112,15 +107,14 @@ class Learner:
     @contextmanager
     def undo_steps(self) -> Iterator[None]:
         """Within it steps may be taken; afterwards weights, optimizer and data position are restored."""
-        before = copy.deepcopy(self.optimizer.state_dict()), self.steps, self.samples, self._data_position()
+        before = copy.deepcopy(self.optimizer.state_dict()), self.steps, self.samples, self.data_position
         with preserve_tensors([*self.model.parameters(), *self.model.buffers()]):
             try:
                 yield
             finally:
-                state, self.steps, self.samples, position = before
+                state, self.steps, self.samples, self.data_position = before
                 self.optimizer.load_state_dict(state)
                 self.optimizer.zero_grad(set_to_none=True)
-                self._seek(position)
 
     @property
     def counts_cpu_seconds(self) -> bool:
@@ -171,7 +165,7 @@ class ModuleLearner(Learner):
         self.warmup_epochs = training.warmup_epochs
         self.baseline = Baseline(self._lr, self.now, self.warmup_epochs)
         self.total_samples = None if training.epochs is None else training.epochs * self.samples_per_epoch
-        self._epoch = self._offset = 0
+        self.data_position = 0, 0  # epoch, offset
         # drawn once per epoch, as in a training: it must not be part of the time of a step
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
         self._check_loss()
@@ -181,7 +175,7 @@ class ModuleLearner(Learner):
         return self._lr if epochs >= self.warmup_epochs else self._lr * epochs / self.warmup_epochs
 
     def skip_ahead(self, number: int) -> None:
-        self._epoch, self._offset = self._epoch + 1 + number, 0
+        self.data_position = self.data_position[0] + 1 + number, 0
 
     def _update(self, batch: int, lr: float) -> float:
         return update_weights(
@@ -189,10 +183,11 @@ class ModuleLearner(Learner):
         )
 
     def _compute_gradient(self, batch: int) -> float:
-        if self._offset + batch > self.samples_per_epoch:
-            self._epoch, self._offset = self._epoch + 1, 0
-        indices = self._epoch_order(self._epoch)[self._offset : self._offset + batch]
-        self._offset += batch
+        epoch, offset = self.data_position
+        if offset + batch > self.samples_per_epoch:
+            epoch, offset = epoch + 1, 0
+        indices = self._epoch_order(epoch)[offset : offset + batch]
+        self.data_position = epoch, offset + batch
         inputs, targets = self.probed.samples.fetch(indices)
         loss = self.probed.loss(call_model(self.model, inputs), targets).mean()
         loss.backward()
@@ -200,12 +195,6 @@ class ModuleLearner(Learner):
 
     def _draw_order(self, epoch: int) -> Tensor:
         return rng.permutation(self.samples_per_epoch, self.probed.seed, epoch, rng.ORDER)
-
-    def _data_position(self) -> Any:
-        return self._epoch, self._offset
-
-    def _seek(self, position: Any) -> None:
-        self._epoch, self._offset = position
 
     def _check_loss(self) -> None:
         """A loss that sums over samples would make every gradient proportional to the batch."""
@@ -321,12 +310,14 @@ class RunLearner(Learner):
 
     def _start_epoch(self, ahead: int, offset: int = 0) -> None:
         progress = self.at_rest.progress
-        self._seek((replace(progress, epoch=progress.epoch + ahead, offset=offset), self._streams))
+        self.data_position = replace(progress, epoch=progress.epoch + ahead, offset=offset), self._streams
 
-    def _data_position(self) -> Any:
+    @property
+    def data_position(self) -> Any:
         return self.at_rest.progress, self._streams
 
-    def _seek(self, position: Any) -> None:
+    @data_position.setter
+    def data_position(self, position: Any) -> None:
         self.at_rest.progress, self._streams = position
         self.at_rest.gradient.forward.hidden_state = None
 

@@ -7,18 +7,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import torch
 
 from bigbatch.advice import costs
+from bigbatch.advice.goodput import LEVEL
 from bigbatch.advice.history import CurvaturePoint, History, NoisePoint, StridePoint
 from bigbatch.advice.learner import Learner
+from bigbatch.advice.learning_rates import TensorSummary
 from bigbatch.advice.noise import NoiseSample, count_quick_samples, sample_noise, sample_noise_quickly
 from bigbatch.errors import Problem
 from bigbatch.probes import Unmeasurable, gradient, lipschitz, stride
 from bigbatch.probes.gradient import GradientMeasurement
-from bigbatch.probes.measurement.objective import trainable_parameters
+from bigbatch.probes.measurement.objective import describe_mode, trainable_parameters
 from bigbatch.probes.measurement.read_only import preserve_model
 from bigbatch.probes.measurement.record import Record
 
@@ -69,90 +71,105 @@ class AdviceOptions:
 
 
 @dataclass(frozen=True)
-class TensorSummary(Record):
-    """One tensor: ‖w‖, ‖g‖ of the present batch, their quotient, its own noise scale and its stride."""
+class Conditions(Record):
+    """Where and when something was measured."""
 
-    name: str
-    dimensions: int
-    elements: int
-    weight: float
-    gradient: float
-    ratio: float | None
-    noise_scale: float | None
-    stride: float | None
-    noise: float
-    signal: float
+    OMIT_IF_NONE = ("batchnorm", "dropout")
+
+    seed: int
+    steps: int
+    steps_trained_here: int
+    epochs: float
+    warmup_epochs: float
+    lr: float
+    level: float
+    lipschitz_radius: float | None
+    seconds: dict[str, float]  # spent, by what was measured
+    threads: int
+    device: str
+    mode: str
+    batchnorm: str | None = None
+    dropout: str | None = None
 
 
-@dataclass
-class AdviceMeasurements:
+@dataclass(frozen=True)
+class Measurements:
     noise: NoiseSample
     memory: costs.MemoryUse
-    times: costs.StepTimes
+    step_times: costs.StepTimes
     gradient: GradientMeasurement
     history: History
     layers: list[TensorSummary]
-    steps_trained: int
-    seconds: dict[str, float]  # spent, by what was measured
+    about: Conditions
     warnings: list[str]
 
 
-def measure_learner(learner: Learner, options: AdviceOptions) -> AdviceMeasurements:
+def measure_learner(learner: Learner, options: AdviceOptions, recorded: History) -> Measurements:
+    """All measurements; points over the training are added to those that are recorded."""
     options.check_batches(learner.data_cap)
-    timer = _Timer()
-    training = ObservedTraining(learner)
+    spent: dict[str, float] = {}
+    training = ObservedTraining(learner, recorded)
     action = "measuring" if learner.steps else "training"
     options.report(f"{action} {learner.of}{'' if learner.steps else ' through its warm-up'}")
-    with timer.time("training"):
+    with _record_time(spent, "training"):
         trained = _train(training, _TRAINING * options.seconds, options.steps)
     options.report(f"measuring the noise scale after {learner.steps} steps")
-    with timer.time("noise scale"):
+    with _record_time(spent, "noise scale"):
         noise = sample_noise(learner, _NOISE * options.seconds)
         training.add_noise(noise)
-    with timer.time("memory"):
+    with _record_time(spent, "memory"):
         small = min(16, max(1, learner.data_cap // 4))
         larger = min(4 * small, learner.data_cap)
         memory = costs.measure_memory(learner.device, lambda n: _backward(learner, n), small, larger)
-    with timer.time("step times"), learner.undo_steps():
+        if not learner.whole_batch_at_once:
+            memory = replace(memory, limits="a micro-batch")
+    with _record_time(spent, "step times"), learner.undo_steps():
         cap = min(learner.data_cap, memory.cap or learner.data_cap) if learner.whole_batch_at_once else learner.data_cap
         seconds = _TIMES * options.seconds
-        chosen = options.batches or costs.choose_batches(learner.now, cap, training.seconds_per_sample, seconds)
-        batches = tuple(chosen)
+        batches = options.batches or costs.choose_batches(learner.now, cap, training.seconds_per_sample, seconds)
         options.report(f"timing steps of {', '.join(map(str, batches))} samples")
         learner.find_micro_batch(batches[-1])
-        times = costs.time_steps(batches, learner.step, seconds, learner.clock)
+        unit = "CPU seconds of one thread" if learner.counts_cpu_seconds else "seconds"
+        times = costs.time_steps(batches, learner.step, seconds, learner.clock, unit)
     options.report("measuring gradients against the batch")
-    with timer.time("gradients"):
+    with _record_time(spent, "gradients"):
         most = int(_GRADIENT * options.seconds / training.seconds_per_sample)
         population = max(min(64, learner.data_cap), min(_POPULATION, learner.data_cap, most))
         probed = learner.probed
         by_batch = gradient(
             probed.model, probed.loss, probed.samples, population=population, discards=(), seed=probed.seed
         )
-    return AdviceMeasurements(
+    about = Conditions(
+        seed=probed.seed,
+        steps=learner.steps,
+        steps_trained_here=trained,
+        epochs=learner.epochs,
+        warmup_epochs=learner.warmup_epochs,
+        lr=learner.lr(),
+        level=LEVEL,
+        lipschitz_radius=recorded.lipschitz[-1].radius if recorded.lipschitz else None,
+        seconds=spent,
+        threads=torch.get_num_threads(),
+        device=str(learner.device),
+        **describe_mode(learner.model, noise.micro_batch),
+    )
+    return Measurements(
         noise=noise,
         memory=memory,
-        times=times,
+        step_times=replace(times, micro_batch=learner.micro_batch),
         gradient=by_batch,
-        history=training.history,
+        history=recorded,
         layers=_summarize_tensors(learner, noise, training.layer_strides),
-        steps_trained=trained,
-        seconds=timer.seconds,
-        warnings=training.warnings,
+        about=about,
+        warnings=[*training.warnings, *learner.warnings],
     )
 
 
-@dataclass
-class _Timer:
-    """`with timer.time("noise scale"):` records the time within."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - started, 2)
+@contextmanager
+def _record_time(seconds: dict[str, float], name: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[name] = round(time.perf_counter() - started, 2)
 
 
 # -- the short training
@@ -161,10 +178,10 @@ class _Timer:
 class ObservedTraining:
     """A short training, and what is recorded during it."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, history: History) -> None:
         self.learner = learner
         self.warnings: list[str] = []
-        self.history = History()
+        self.history = history
         self.layer_strides: dict[str, float] = {}
         self.seconds_per_step = math.inf
         self._fixed = learner.probed.samples.fetch(learner.probed.fixed_indices(_LIPSCHITZ_SAMPLES))
@@ -174,8 +191,8 @@ class ObservedTraining:
         return self.seconds_per_step / self.learner.now
 
     def add_noise(self, found: NoiseSample) -> None:
-        step, epochs = self.learner.steps, self.learner.epochs
-        self.history.noise.append(NoisePoint(step, epochs, found.estimate, found.interval, found.batch))
+        at, drawn = (self.learner.steps, self.learner.epochs), (found.batch, found.micro_batch, len(found.noise))
+        self.history.over_training.append(NoisePoint(*at, found.estimate, found.interval, *drawn))
 
     def step(self) -> None:
         started = time.perf_counter()
@@ -189,7 +206,7 @@ class ObservedTraining:
         step, epochs, lr = learner.steps + 1, learner.epochs, learner.lr()
         try:
             curved = lipschitz(learner.model, learner.probed.loss, *self._fixed, exact=False)
-            self.history.curvature.append(CurvaturePoint(step, epochs, lr, curved.finite, curved.radius))
+            self.history.lipschitz.append(CurvaturePoint(step, epochs, lr, curved.finite, curved.radius))
         except Unmeasurable as problem:
             if str(problem) not in self.warnings:
                 self.warnings.append(str(problem))
@@ -265,19 +282,11 @@ def _summarize_tensors(learner: Learner, found: NoiseSample, strides: dict[str, 
     for name, parameter in trainable_parameters(learner.model).items():
         own = found.layers[name]
         weight = float(parameter.detach().double().norm())
-        slope = math.sqrt(max(0.0, own.signal + own.noise / learner.now))
+        gradient_norm = math.sqrt(max(0.0, own.signal + own.noise / learner.now))
+        ratio = weight / gradient_norm if gradient_norm else None
+        stride_now = strides.get(name)
+        shape = parameter.dim(), parameter.numel()
         rows.append(
-            TensorSummary(
-                name=name,
-                dimensions=parameter.dim(),
-                elements=parameter.numel(),
-                weight=weight,
-                gradient=slope,
-                ratio=weight / slope if slope else None,
-                noise_scale=own.whole,
-                stride=strides.get(name),
-                noise=own.noise,
-                signal=own.signal,
-            )
+            TensorSummary(name, *shape, weight, gradient_norm, ratio, own.whole, stride_now, own.noise, own.signal)
         )
     return rows

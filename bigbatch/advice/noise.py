@@ -8,13 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-from bigbatch.advice.goodput import LEVEL, Floats, Interval
+from bigbatch.advice.goodput import LEVEL, Floats
 from bigbatch.advice.learner import Learner
 from bigbatch.errors import Problem
-from bigbatch.probes.measurement.objective import describe_mode
 from bigbatch.probes.measurement.read_only import preserve_model
-from bigbatch.probes.measurement.record import Record
 from bigbatch.probes.noise_scale import (
+    Interval,
     TensorNoise,
     bootstrap_noise_scales,
     noise_by_tensor,
@@ -30,7 +29,7 @@ _TIGHT = 1.5  # upper over lower end: enough, since B* grows with the square roo
 
 
 @dataclass(frozen=True)
-class NoiseSample(Record):
+class NoiseSample:
     """trΣ and |G|² of some batches, and the noise scale that follows."""
 
     noise: list[float]  # of each batch
@@ -38,7 +37,6 @@ class NoiseSample(Record):
     layers: dict[str, TensorNoise]
     batch: int
     micro_batch: int
-    mode: dict[str, str]  # of the model, BatchNorm and dropout
 
     @cached_property
     def draws(self) -> Floats:
@@ -115,6 +113,5 @@ def _choose_sizes(learner: Learner, growth: int) -> tuple[int, int]:
 def _sample_noise(learner: Learner, batch: int, micro_batch: int, batches: int) -> NoiseSample:
     with preserve_model(learner.model):
         noise, signal = sample_noise_and_signal(learner.probed, batch, micro_batch, batches)
-        mode = describe_mode(learner.model, micro_batch)
     layers = noise_by_tensor(learner.model, noise, signal)
-    return NoiseSample(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), layers, batch, micro_batch, mode)
+    return NoiseSample(noise.sum(dim=1).tolist(), signal.sum(dim=1).tolist(), layers, batch, micro_batch)

@@ -21,7 +21,7 @@ def format_verdict(advice: Advice) -> str:
     if advice.batch == advice.now:
         return f"keep the global batch of {advice.batch:,}"
     least = "at least " if advice.only_lower_bound else ""
-    low, high = advice.expected.seconds.interval
+    low, high = advice.expected["seconds"].interval
     uncertain = high is None or (low is not None and low <= 1 <= high)
     significance = ", which is not significantly faster" if uncertain else ""
     return f"use a global batch of {least}{advice.batch:,} (now {advice.now:,}){significance}"
@@ -51,13 +51,9 @@ def format_step_time(advice: Advice) -> str:
 
 def list_expectations(advice: Advice) -> list[tuple[str, str, str, str]]:
     """Rows of what, now, then, and the factor with its interval."""
-    expected = advice.expected
     rows = []
-    for label, row, format_value in (
-        ("steps", expected.steps, format_number),
-        ("samples", expected.samples, format_number),
-        ("time", expected.seconds, format_duration),
-    ):
+    for name, label in (("steps", "steps"), ("samples", "samples"), ("seconds", "time")):
+        row, format_value = advice.expected[name], format_duration if name == "seconds" else format_number
         now, then = (format_value(value) if value is not None else "–" for value in (row.now, row.then))
         rows.append((label, now, then, f"{row.factor:.3g} ({format_range(*row.interval)})"))
     return rows
@@ -65,15 +61,16 @@ def list_expectations(advice: Advice) -> list[tuple[str, str, str, str]]:
 
 def list_schedule_rules(advice: Advice) -> list[tuple[str, str, str]]:
     """Rows of rule, learning rate, warm-up; the baseline first."""
-    rules = advice.schedule
-    trust = rules.lars.trust_coefficient
+    trust = advice.schedule["lars"].trust_coefficient
+    labels = {
+        "baseline": f"baseline, at {advice.schedule['baseline'].global_batch:,}",
+        "legw": "LEGW (√k, k× warm-up)",
+        "linear": "linear (Goyal)",
+        "lars": "LARS" if trust is None else f"LARS, trust {trust:.2g}",
+    }
     rows = []
-    for label, rule in (
-        (f"baseline, at {rules.baseline.global_batch:,}", rules.baseline),
-        ("LEGW (√k, k× warm-up)", rules.legw),
-        ("linear (Goyal)", rules.linear),
-        ("LARS" if trust is None else f"LARS, trust {trust:.2g}", rules.lars),
-    ):
+    for name, label in labels.items():
+        rule = advice.schedule[name]
         longer = ": more than the training" if rule.too_long else ""
         rows.append((label, f"{rule.lr:.3g}", f"{rule.warmup_epochs:.3g} epochs{longer}"))
     return rows

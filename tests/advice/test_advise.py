@@ -95,7 +95,6 @@ def test_the_answer_is_whole(advised):
         f"layers.{n}.{p}" for n in (0, 1, 4) for p in ("weight", "bias")
     ]
     assert found["verified"]["batches"][1] <= 300
-    assert found["prior"]["mixed_in"] is False
 
 
 def test_one_screen_holds_it(advised, capsys, monkeypatch):

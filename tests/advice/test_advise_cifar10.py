@@ -17,7 +17,7 @@ def test_resnet20_on_cifar10_is_advised(tmp_path):
     assert {"batch", "interval", "grade", "noise_scale", "memory_cap", "schedule"} <= found.keys()
     assert found["now"] == 128
     assert found["about"]["batchnorm"] == "groups of 128"
-    assert found["noise"]["micro_batch"] == 128
+    assert found["over_training"][-1]["micro_batch"] == 128
     assert 1 < found["noise_scale"] < 50_000
     assert len(found["step_times"]["batches"]) == 5
     # ResNet-20 keeps its activations: between one and ten megabytes a sample

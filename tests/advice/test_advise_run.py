@@ -115,7 +115,7 @@ def test_batchnorm_keeps_its_groups():
         small_run(model=model, global_batch=64, micro_batch="auto", batchnorm_group=32), steps=5, **QUICK
     )
     assert advice.about["batchnorm"] == "groups of 32"
-    assert advice.noise["micro_batch"] == 32
+    assert advice.over_training[-1].micro_batch == 32
     assert advice.memory["limits"] == "a micro-batch"
 
 

@@ -32,16 +32,16 @@ def test_no_part_of_a_line_is_negative():
 
 def test_the_least_of_all_rounds_counts_and_its_misfit_is_the_largest():
     exact = 3e-3 + 62.5e-6 * SIZES
-    found = StepTimes((16, 32, 64, 128, 256), np.stack([2 * exact, exact, 3 * exact]))
-    assert found.shortest == pytest.approx(exact)
+    found = StepTimes.fit((16, 32, 64, 128, 256), np.stack([2 * exact, exact, 3 * exact]))
+    assert found.seconds == pytest.approx(exact)
     assert found.misfit == pytest.approx(0, abs=1e-9)
     assert found.spread == pytest.approx(1.0)  # the median is twice the least
     fixed, per_sample = found.bootstrap_lines()
     assert (len(fixed), len(per_sample)) == (1000, 1000)
     assert np.median(fixed) == pytest.approx(3e-3)
     assert fixed.max() == pytest.approx(9e-3)  # the slowest round thrice
-    bent = StepTimes((1, 2, 3), np.array([[1.0, 4.0, 3.0]]))
-    fixed, per_sample = bent.line
+    bent = StepTimes.fit((1, 2, 3), np.array([[1.0, 4.0, 3.0]]))
+    fixed, per_sample = bent.fixed_seconds, bent.seconds_per_sample
     assert bent.misfit == pytest.approx(
         max(abs((fixed + per_sample * batch) / t - 1) for batch, t in ((1, 1.0), (2, 4.0), (3, 3.0)))
     )
@@ -51,7 +51,7 @@ def test_rounds_are_interleaved():
     called = []
     found = costs.time_steps([4, 8, 16], called.append, seconds=1e-9)
     assert called == [4, 8, 16] * 4  # once to warm up, then the three rounds that there always are
-    assert found.rounds.shape == (3, 3)
+    assert np.shape(found.rounds) == (3, 3)
 
 
 def test_a_given_clock_is_read_around_each_step():
@@ -62,7 +62,7 @@ def test_a_given_clock_is_read_around_each_step():
         at += 2.0 + batch / 2
 
     found = costs.time_steps([4, 8, 16], step, seconds=1e-9, clock=lambda: at)
-    assert found.line == pytest.approx((2.0, 0.5))
+    assert (found.fixed_seconds, found.seconds_per_sample) == pytest.approx((2.0, 0.5))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from bigbatch.advice.goodput import (
     GoodputModel,
     grade_evidence,
     optimal_batch,
-    relative_goodput,
     round_to_power_of_two,
     time_factor,
 )
@@ -21,11 +20,9 @@ from bigbatch.probes.noise_scale import quantile_interval, samples_factor
 FIXED, PER_SAMPLE = 3e-3, 62.5e-6  # a step of 16 takes 4 ms, one of 64 takes 7 ms
 
 
-def known(**changed):
-    draws = {"noise_draws": np.array([100.0] * 50 + [144.0] * 50), "fixed_draws": np.full(100, FIXED)}
-    about = {"now": 16, "noise_scale": 112.0, "only_lower_bound": False, "fixed_seconds": FIXED}
-    about |= {"seconds_per_sample": PER_SAMPLE, "per_sample_draws": np.full(100, PER_SAMPLE)}
-    return GoodputModel(**(about | draws | changed))
+def known(noise=(100.0,) * 50 + (144.0,) * 50, fixed=(FIXED,) * 100):
+    draws = np.array(noise), np.array(fixed), np.full(100, PER_SAMPLE)
+    return GoodputModel(16, (112.0, FIXED, PER_SAMPLE), draws)
 
 
 def test_samples_steps_and_time_by_hand():
@@ -47,16 +44,16 @@ def test_the_best_batch_by_hand_is_where_goodput_peaks():
     assert optimal_batch(112.0, FIXED, PER_SAMPLE) == pytest.approx(math.sqrt(5376))
     assert optimal_batch(448.0, FIXED, PER_SAMPLE) == pytest.approx(2 * math.sqrt(5376))
     sizes = np.arange(1, 2000)
-    assert sizes[relative_goodput(sizes, 16, 112.0, FIXED, PER_SAMPLE).argmax()] == 73
-    assert relative_goodput(16, 16, 112.0, FIXED, PER_SAMPLE) == pytest.approx(1.0)
+    assert sizes[(1 / time_factor(sizes, 16, 112.0, FIXED, PER_SAMPLE)).argmax()] == 73
+    assert (1 / time_factor(16, 16, 112.0, FIXED, PER_SAMPLE)) == pytest.approx(1.0)
 
 
 def test_rounding_to_a_power_of_two_costs_at_most_three_percent():
     for noise_scale in (1.0, 48.0, 1e5):  # 48 = a/b is the sharpest peak there is
         best = optimal_batch(noise_scale, FIXED, PER_SAMPLE)
-        at_best = relative_goodput(best, 16, noise_scale, FIXED, PER_SAMPLE)
+        at_best = 1 / time_factor(best, 16, noise_scale, FIXED, PER_SAMPLE)
         for off in (1 / math.sqrt(2), math.sqrt(2)):
-            assert relative_goodput(off * best, 16, noise_scale, FIXED, PER_SAMPLE) > 0.97 * at_best
+            assert (1 / time_factor(off * best, 16, noise_scale, FIXED, PER_SAMPLE)) > 0.97 * at_best
 
 
 @pytest.mark.parametrize(
@@ -84,11 +81,11 @@ def test_noise_without_end_costs_no_samples_and_has_no_best_batch():
 
 
 def test_intervals_include_the_uncertainty_of_noise_and_times_together():
-    low, high = known().optimum_interval()
+    low, high = known().optimum_interval
     assert (low, high) == pytest.approx((math.sqrt(4800), math.sqrt(6912)))  # φ of 100 and of 144
-    both = known(fixed_draws=np.array([FIXED, 4 * FIXED] * 50)).optimum_interval()
+    both = known(fixed=[FIXED, 4 * FIXED] * 50).optimum_interval
     assert both == pytest.approx([math.sqrt(4800), math.sqrt(4 * 6912)])
-    assert known(noise_draws=np.array([100.0] * 90 + [math.inf] * 10)).optimum_interval()[1] is None
+    assert known(noise=[100.0] * 90 + [math.inf] * 10).optimum_interval[1] is None
     assert quantile_interval(np.arange(1.0, 101.0), 0.9) == [5.0, 95.0]
 
 

@@ -21,10 +21,10 @@ def test_lrs_of_three_rules_by_hand():
         SimpleNamespace(weight=9.0, signal=1.0, noise=1.0, dimensions=1),
     ]
     found = learning_rates.scale_schedule(2048, Baseline(0.1, 128, 0.1), layers, weight_decay=0.0, total_epochs=4.0)
-    assert to_json(found.legw) == pytest.approx({"lr": 0.4, "warmup_epochs": 1.6, "too_long": False})
-    assert to_json(found.linear) == pytest.approx({"lr": 1.6, "warmup_epochs": 5.0, "too_long": True})
+    assert to_json(found["legw"]) == pytest.approx({"lr": 0.4, "warmup_epochs": 1.6, "too_long": False})
+    assert to_json(found["linear"]) == pytest.approx({"lr": 1.6, "warmup_epochs": 5.0, "too_long": True})
     # ‖w‖/‖g‖ is 2/√.03 = 11.547 and 3/.3 = 10: the median 10.774
-    assert found.lars.trust_coefficient == pytest.approx(1 / 10.7735, rel=1e-4)
+    assert found["lars"].trust_coefficient == pytest.approx(1 / 10.7735, rel=1e-4)
     with_decay = learning_rates.trust_coefficient(2048, layers, weight_decay=0.1)
     assert with_decay == pytest.approx(2 / (2 / (math.sqrt(0.03) + 0.2) + 3 / (0.3 + 0.3)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from advice_learner import STANDSTILL, found_of, learner_of
 from analytic import DELTA, half_square, regression
 
 from bigbatch.advice import advise
-from bigbatch.advice.history import History
+from bigbatch.advice.costs import MemoryUse
 from bigbatch.advice.noise import sample_noise
 from bigbatch.advice.recommendation import recommend
 from bigbatch.advice.verification import compare_losses
@@ -45,7 +46,7 @@ def test_the_noise_scale_of_a_data_set_lies_in_its_own_interval():
 def test_the_best_batch_follows_from_the_noise_scale_and_the_times():
     model, data = regression(0)
     learner = learner_of(model, data)
-    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE), History())
+    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE))
     assert advice.optimum == pytest.approx(math.sqrt(48 * advice.noise_scale))
     # the times are exact, so that only the noise is uncertain
     assert advice.interval == pytest.approx([math.sqrt(48 * end) for end in advice.noise_scale_interval])
@@ -54,9 +55,9 @@ def test_the_best_batch_follows_from_the_noise_scale_and_the_times():
 
 def test_a_batch_that_is_no_faster_than_the_present_one_is_not_advised():
     model, data = regression(0)
-    best = recommend(learner_of(model, data), found_of(learner_of(model, data), FIXED, PER_SAMPLE), History()).optimum
+    best = recommend(learner_of(model, data), found_of(learner_of(model, data), FIXED, PER_SAMPLE)).optimum
     learner = learner_of(model, data, batch=round(best))
-    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE), History())
+    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE))
     assert advice.batch == round(best)
     assert advice.fraction_of_best == pytest.approx(1.0, abs=0.01)
 
@@ -64,7 +65,7 @@ def test_a_batch_that_is_no_faster_than_the_present_one_is_not_advised():
 def test_an_answer_by_hand():
     model, data = regression(0)
     learner = learner_of(model, data, epochs=2.0)
-    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE), History())
+    advice = recommend(learner, found_of(learner, FIXED, PER_SAMPLE))
     phi = advice.noise_scale
     factor = (phi + advice.batch) / (phi + 64)
     assert advice.expected["samples"]["factor"] == pytest.approx(factor)
@@ -77,7 +78,7 @@ def test_an_answer_by_hand():
     assert advice.step_times["misfit"] == pytest.approx(0, abs=1e-9)
     # a single tensor: its noise scale is the whole one, and ‖g‖² of a batch is |G|² + trΣ/B
     (layer,) = advice.layers
-    assert layer["noise_scale"] == pytest.approx(advice.noise["estimate"])
+    assert layer["noise_scale"] == pytest.approx(advice.over_training[-1].estimate)
     assert layer["gradient"] == pytest.approx(math.sqrt(0.9 + 30.3 / 64), rel=0.1)
 
 
@@ -108,11 +109,11 @@ def test_where_the_data_cannot_tell_there_is_only_a_lower_bound_and_it_is_said()
 def test_a_step_without_fixed_cost_wants_the_smallest_batch_and_one_without_growth_the_largest():
     model, data = regression(0)
     learner = learner_of(model, data)
-    small = recommend(learner, found_of(learner, 0.0, 1e-4), History())
+    small = recommend(learner, found_of(learner, 0.0, 1e-4))
     assert (small.batch, small.limited_by) == (16, "times")  # no smaller one was timed
     assert small.optimum == pytest.approx(0.0, abs=1e-3)
     assert any("--batches times smaller ones" in warning for warning in small.warnings)
-    large = recommend(learner, found_of(learner, 1e-2, 0.0), History())
+    large = recommend(learner, found_of(learner, 1e-2, 0.0))
     assert (large.batch, large.limited_by) == (2048, "data")
 
 
@@ -120,8 +121,8 @@ def test_memory_caps_what_goes_in_one_piece():
     model, data = regression(0)
     learner = learner_of(model, data)
     found = found_of(learner, 1.0, 1e-6)  # B* is about 5800
-    found.memory = type(found.memory)(0.0, 1000.0, 500_000.0, "by hand")
-    advice = recommend(learner, found, History())
+    found = replace(found, memory=MemoryUse(0.0, 1000.0, 500_000.0, "by hand"))
+    advice = recommend(learner, found)
     assert (advice.memory_cap, advice.batch, advice.limited_by) == (450, 256, "memory")
     assert any("beyond what memory allows" in warning for warning in advice.warnings)
 
