@@ -21,10 +21,9 @@ from bigbatch.advice import learning_rates
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
 from bigbatch.position import Position
-from bigbatch.probes.measurement.objective import Loss, call_model, trainable_parameters
-from bigbatch.probes.measurement.probed_model import ProbedModel
+from bigbatch.probes.measurement.objective import Loss, ProbedModel, call_model, trainable_parameters
 from bigbatch.probes.measurement.read_only import preserve_model, preserve_tensors
-from bigbatch.probes.measurement.samples import SamplesOnDevice, TensorSamples, read_samples
+from bigbatch.probes.measurement.samples import TensorSamples, read_samples
 from bigbatch.probing.run_at_rest import RunAtRest
 from bigbatch.run import Run
 from bigbatch.schedules import Baseline
@@ -154,7 +153,7 @@ class ModuleLearner(Learner):
         self.device = next(own.parameters()).device
         samples, self.warnings = read_samples(data)
         self.waits_for_files = not isinstance(samples, TensorSamples)
-        self.probed = ProbedModel(own, loss, SamplesOnDevice(samples, self.device), training.seed)
+        self.probed = ProbedModel(own, loss, samples, training.seed)
         self.data_cap = self.samples_per_epoch = len(samples)
         self.now = training.batch
         if not 1 <= self.now <= self.data_cap:
@@ -188,7 +187,7 @@ class ModuleLearner(Learner):
             epoch, offset = epoch + 1, 0
         indices = self._epoch_order(epoch)[offset : offset + batch]
         self.data_position = epoch, offset + batch
-        inputs, targets = self.probed.samples.fetch(indices)
+        inputs, targets = self.probed.fetch(indices)
         loss = self.probed.loss(call_model(self.model, inputs), targets).mean()
         loss.backward()
         return float(loss.detach())

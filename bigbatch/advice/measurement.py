@@ -184,7 +184,7 @@ class ObservedTraining:
         self.history = history
         self.layer_strides: dict[str, float] = {}
         self.seconds_per_step = math.inf
-        self._fixed = learner.probed.samples.fetch(learner.probed.fixed_indices(_LIPSCHITZ_SAMPLES))
+        self._fixed = learner.probed.fetch(learner.probed.fixed_indices(_LIPSCHITZ_SAMPLES))
 
     @property
     def seconds_per_sample(self) -> float:

@@ -13,8 +13,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState
-from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, sample_coordinates
-from bigbatch.probes.measurement.probed_model import fixed_objective
+from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, fixed_objective, sample_coordinates
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Measurement, Record
 

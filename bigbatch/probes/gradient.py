@@ -19,13 +19,13 @@ from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState
 from bigbatch.probes.measurement.objective import (
     DRAWS,
     Loss,
+    ProbedModel,
     describe_mode,
     differentiate,
     require_finite,
     sample_coordinates,
     trainable_parameters,
 )
-from bigbatch.probes.measurement.probed_model import ProbedModel
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Measurement, Record
 from bigbatch.probes.measurement.samples import index_samples

@@ -22,8 +22,7 @@ from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
 from bigbatch.errors import Problem
 from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row
-from bigbatch.probes.measurement.objective import DIRECTIONS, Loss, Objective, Vector
-from bigbatch.probes.measurement.probed_model import fixed_objective
+from bigbatch.probes.measurement.objective import DIRECTIONS, Loss, Objective, Vector, fixed_objective
 from bigbatch.probes.measurement.read_only import Mode, preserve_model, preserve_tensors
 from bigbatch.probes.measurement.record import Measurement, to_json
 

@@ -9,8 +9,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import nn
 
 from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row, Unmeasurable, latest_row
-from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, dot, move_parameters, norm
-from bigbatch.probes.measurement.probed_model import fixed_objective
+from bigbatch.probes.measurement.objective import Hessian, Loss, Objective, dot, fixed_objective, move_parameters, norm
 from bigbatch.probes.measurement.read_only import Mode, preserve_model, preserve_tensors
 from bigbatch.probes.measurement.record import Measurement, to_json
 

@@ -21,12 +21,12 @@ from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row, U
 from bigbatch.probes.measurement.objective import (
     DRAWS,
     Loss,
+    ProbedModel,
     describe_mode,
     require_finite,
     tensor_norms,
     trainable_parameters,
 )
-from bigbatch.probes.measurement.probed_model import ProbedModel
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Measurement, Record
 from bigbatch.probes.measurement.samples import index_samples

@@ -17,12 +17,12 @@ from bigbatch.probes.measurement.objective import (
     Hessian,
     Loss,
     Objective,
+    fixed_objective,
     flatten,
     move_parameters,
     norm,
     unflatten,
 )
-from bigbatch.probes.measurement.probed_model import fixed_objective
 from bigbatch.probes.measurement.read_only import Mode, preserve_model, preserve_tensors
 from bigbatch.probes.measurement.record import Measurement
 

@@ -17,8 +17,15 @@ from torch.optim import Optimizer
 from bigbatch import rng
 from bigbatch.models import move_inputs
 from bigbatch.probes.measurement.contract import ProbeConfig, ProbeState, Row, Unmeasurable, latest_row
-from bigbatch.probes.measurement.objective import Loss, Objective, call_model, dot, trainable_parameters
-from bigbatch.probes.measurement.probed_model import fixed_objective, run_loss
+from bigbatch.probes.measurement.objective import (
+    Loss,
+    Objective,
+    call_model,
+    dot,
+    fixed_objective,
+    run_loss,
+    trainable_parameters,
+)
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Record, to_json
 

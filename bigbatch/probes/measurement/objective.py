@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,12 +16,17 @@ from torch.nn import Parameter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._pytree import tree_map_only
 
-from bigbatch import rng
+from bigbatch import parts, rng
 from bigbatch.errors import Problem
+from bigbatch.losses import per_sample_loss
 from bigbatch.position import split_evenly
 from bigbatch.probes.measurement.contract import Unmeasurable
-from bigbatch.probes.measurement.samples import count_samples, select_samples
+from bigbatch.probes.measurement.samples import IndexedSamples, TrainingSamples, count_samples, select_samples
+
+if TYPE_CHECKING:
+    from bigbatch.probes.measurement.contract import ProbeState
 
 # loss(outputs, targets): the mean over samples, or one loss per sample
 Loss = Callable[[Any, Any], Tensor]
@@ -89,6 +95,52 @@ class Objective:
     def conditions(self) -> dict[str, Any]:
         """How the loss was measured: number of samples, mode, BatchNorm, dropout."""
         return {"samples": self.samples, **describe_mode(self.model, self.group)}
+
+
+@dataclass(frozen=True)
+class ProbedModel:
+    """A model with its loss and the samples to measure it on: anybody's, or those of a run."""
+
+    model: nn.Module
+    loss: Loss
+    samples: IndexedSamples
+    seed: int = 0
+    cast: Cast = nullcontext
+
+    @classmethod
+    def of_run(cls, state: ProbeState) -> ProbedModel:
+        loss = partial(run_loss, config=state.run.loss)
+        return cls(state.model, loss, TrainingSamples(state), state.run.seed, state.gradient.forward.autocast)
+
+    def fixed_indices(self, count: int) -> Tensor:
+        """The indices of the samples that every call with this seed uses, at most this many."""
+        return rng.permutation(len(self.samples), self.seed, SAMPLES)[:count]
+
+    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
+        """Inputs and targets of some samples, on the model's device."""
+        device = next(self.model.parameters()).device
+        inputs, targets = tree_map_only(Tensor, lambda tensor: tensor.to(device), self.samples.fetch(indices))
+        return inputs, targets
+
+    def objective(self, indices: Tensor, *masks: int, micro_batch: int | None = None) -> Objective:
+        """The loss on some samples. Dropout masks follow from the seed and the numbers in `masks`."""
+        inputs, targets = self.fetch(indices)
+        seed = int(rng.bits(self.seed, *masks)[0] >> 1)
+        return Objective(self.model, self.loss, inputs, targets, micro_batch=micro_batch, seed=seed, cast=self.cast)
+
+
+def run_loss(outputs: Any, targets: Tensor, config: parts.Config) -> Tensor:
+    """The loss that a run trains with, one per sample; models of text return their hidden state too."""
+    return per_sample_loss(outputs[0] if isinstance(outputs, tuple) else outputs, targets, config)
+
+
+def fixed_objective(state: ProbeState, samples: int) -> Objective:
+    """The run's loss on samples that stay the same through the run, and on every rank.
+
+    Micro-batches are the run's own: BatchNorm normalises over as many samples as in training.
+    """
+    probed = ProbedModel.of_run(state)
+    return probed.objective(probed.fixed_indices(samples), micro_batch=state.split.micro_batch)
 
 
 class Hessian:

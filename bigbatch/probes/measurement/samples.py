@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map
 
 from bigbatch.errors import Problem
+from bigbatch.models import move_inputs
+
+if TYPE_CHECKING:
+    from bigbatch.probes.measurement.contract import ProbeState
 
 _MAX_SAMPLES_OF_ITERABLE = 16_384
 
@@ -51,18 +55,20 @@ class _DatasetSamples:
         return inputs, targets
 
 
-class SamplesOnDevice:
-    """The same samples on the model's device."""
+class TrainingSamples:
+    """A run's training samples: filtered as the run says, not augmented; text without hidden state."""
 
-    def __init__(self, samples: IndexedSamples, device: torch.device) -> None:
-        self._samples, self._device = samples, device
+    def __init__(self, state: ProbeState) -> None:
+        self._kept = state.batches.kept
+        self._samples = state.batches.samples(state.batch.global_batch)
+        self._model, self._device = state.model, state.engine.device
 
     def __len__(self) -> int:
-        return len(self._samples)
+        return len(self._samples) if self._kept is None else len(self._kept)
 
-    def fetch(self, indices: Tensor) -> tuple[Any, Any]:
-        inputs, targets = tree_map_only(Tensor, lambda tensor: tensor.to(self._device), self._samples.fetch(indices))
-        return inputs, targets
+    def fetch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, targets = self._samples.fetch(indices if self._kept is None else self._kept[indices])
+        return move_inputs(inputs, self._model, self._device), targets.to(self._device)
 
 
 def index_samples(data: Any) -> IndexedSamples:
