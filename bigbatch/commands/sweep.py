@@ -123,7 +123,7 @@ def command(
         print(f"{len(submitted)} workers submitted: {', '.join(job.job_id for job in submitted)}")
         print(f"'bigbatch sweep {sweep.folder} --table' prints their results so far")
     else:
-        _print_results(sweep, sweep.write_results() if table else sweep.run(options))
+        print_results(sweep, sweep.write_results() if table else sweep.run(options))
     return DONE
 
 
@@ -176,7 +176,7 @@ def _print_plan(sweep: Sweep, options: WorkerOptions) -> None:
     )
 
 
-def _print_results(sweep: Sweep, results: SweepResults) -> None:
+def print_results(sweep: Sweep, results: SweepResults) -> None:
     """Print the table, then the conclusions in sentences."""
     from rich.console import Console
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -212,6 +212,22 @@ class Chart:
             panel = self.figure.add_subplot(grid[1], sharex=self.axes)
             panel.set(xlabel=_escape_dollars(self.x), ylabel=_escape_dollars(y))
         return panel
+
+    @contextmanager
+    def drawing_on(self, panel: Axes, y: str) -> Iterator[None]:
+        """Draw on a panel, in the styles of the first axes from the first on."""
+        before = self.axes, self.y, self._series_count
+        self.axes, self.y, self._series_count = panel, y, 0
+        yield
+        self.axes, self.y, self._series_count = before
+
+    def mark_missing(self, label: str, x: Iterable[float]) -> None:
+        """Mark values of x where the series drawn last has no point, by crosses at the top."""
+        xs = list(x)
+        colour, at_top = COLOURS[(self._series_count - 1) % len(COLOURS)], self.axes.get_xaxis_transform()
+        with _apply_style():
+            self.axes.plot(xs, [0.97] * len(xs), linestyle="", marker="x", color=colour, transform=at_top)
+        self.rows += [{"series": label, self.x: value} for value in xs]
 
     def svg(self) -> str:
         """Return the <svg> element for a page."""

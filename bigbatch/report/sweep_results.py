@@ -8,7 +8,7 @@ from bigbatch.output.figures import Band, Chart
 from bigbatch.output.formatting import format_value
 from bigbatch.output.page import Page
 from bigbatch.recipes import PaperNumber
-from bigbatch.sweeps import Sweep, SweepResults, format_metric
+from bigbatch.sweeps import Sweep, SweepResults, draw_curve, format_metric
 
 
 def add_sweep(page: Page, sweep: Sweep, numbers: Iterable[PaperNumber], scale: str) -> None:
@@ -53,13 +53,7 @@ def _draw_against_batch(found: SweepResults, numbers: Iterable[PaperNumber], sca
     title = found.metric_label.capitalize() + " against the batch"
     chart = Chart(title, "global batch", found.metric_label + unit, scale=scale, log_x=True)
     for curve in found.curves:
-        done = [(group, group.mean) for group in curve.groups if group.mean is not None]
-        if done:
-            lows = [None if group.low is None else factor * group.low for group, _ in done]
-            highs = [None if group.high is None else factor * group.high for group, _ in done]
-            band = Band(lows, highs, [group.n for group, _ in done])
-            batches, means = [group.global_batch for group, _ in done], [factor * mean for _, mean in done]
-            chart.line(curve.label, batches, means, band=band)
+        draw_curve(chart, curve, found.metric)
     for number in numbers:
         if number.measure == found.metric and found.metric_label.startswith("test"):
             label = f"{format_metric(number.value, number.measure)}, {number.source}"

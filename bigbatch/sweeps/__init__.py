@@ -8,13 +8,19 @@ from __future__ import annotations
 
 from bigbatch.sweeps.analysis import BatchCurve, PreferredBatch, SeedGroup, SweepResults, analyze, group_by_setting
 from bigbatch.sweeps.config import SearchConfig, SearchRange, SweepConfig, SweepPoint, parse_ranges
+from bigbatch.sweeps.critical_batch import CriticalBatch
 from bigbatch.sweeps.folder import Sweep, sweep
+from bigbatch.sweeps.frontier import METHODS, Frontier, FrontierConfig, draw_curve, run_frontier
 from bigbatch.sweeps.intervals import confidence_interval, format_mean, format_metric
 from bigbatch.sweeps.results import RunResult
 from bigbatch.sweeps.worker import WorkerOptions
 
 __all__ = [
+    "METHODS",
     "BatchCurve",
+    "CriticalBatch",
+    "Frontier",
+    "FrontierConfig",
     "PreferredBatch",
     "RunResult",
     "SearchConfig",
@@ -27,9 +33,11 @@ __all__ = [
     "WorkerOptions",
     "analyze",
     "confidence_interval",
+    "draw_curve",
     "format_mean",
     "format_metric",
     "group_by_setting",
     "parse_ranges",
+    "run_frontier",
     "sweep",
 ]

@@ -249,14 +249,18 @@ def _suggest(trial: Any, scope: SearchRange) -> Any:
     return suggest(scope.field, low, high, log=scope.log)
 
 
-def evaluate_on_held_out(point: SweepPoint, search: SearchConfig) -> SweepPoint:
-    """Return the point tested on held-out training samples, or on the validation part of a text."""
-    dataset = point.run.dataset.model_dump(mode="json")
+def hold_out(run: Run, fraction: float) -> Run:
+    """Return the run tested on held-out training samples, or on the validation part of a text."""
+    dataset = run.dataset.model_dump(mode="json")
     if "evaluate" in dataset:
         dataset |= {"evaluate": "valid"}
     elif dataset["name"] != "held_out":
-        dataset = {"name": "held_out", "of": dataset, "fraction": search.held_out, "seed": 0}
-    return point.with_run(Run(**(point.run.model_dump(mode="json") | {"dataset": dataset})))
+        dataset = {"name": "held_out", "of": dataset, "fraction": fraction, "seed": 0}
+    return Run(**(run.model_dump(mode="json") | {"dataset": dataset}))
+
+
+def evaluate_on_held_out(point: SweepPoint, search: SearchConfig) -> SweepPoint:
+    return point.with_run(hold_out(point.run, search.held_out))
 
 
 def extreme_points(points: Sequence[SweepPoint], search: SearchConfig) -> Iterator[SweepPoint]:

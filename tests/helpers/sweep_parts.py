@@ -171,3 +171,23 @@ def in_a_process(work: Any, *arguments: Any) -> int:
 
 def ended_in(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def row(batch, value, seed=0, lr=0.1, status="done", metric="test_accuracy", variant="", crossings=None):
+    return RunResult(
+        variant=variant,
+        settings={"global_batch": batch, "optimizer.lr": lr},
+        seed=seed,
+        global_batch=batch,
+        lr=lr,
+        status=status,
+        metric=metric,
+        value=value,
+        folder=Path(f"runs/run-{batch}-{lr}-{seed}"),
+        hash_without_batch=f"{variant} {lr}",
+        summary={"samples": 6000} | ({} if value is None else {metric: value}) | (crossings or {}),
+    )
+
+
+def seeds(batch, *values, **about):
+    return [row(batch, value, seed, **about) for seed, value in enumerate(values)]

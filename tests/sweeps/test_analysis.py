@@ -5,29 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sweep_parts import row, seeds
 
 from bigbatch.sweeps import RunResult, analyze, confidence_interval, format_mean, format_metric
 from bigbatch.sweeps.results import format_table
-
-
-def row(batch, value, seed=0, lr=0.1, status="done", metric="test_accuracy", variant="", crossings=None):
-    return RunResult(
-        variant=variant,
-        settings={"global_batch": batch, "optimizer.lr": lr},
-        seed=seed,
-        global_batch=batch,
-        lr=lr,
-        status=status,
-        metric=metric,
-        value=value,
-        folder=Path(f"runs/run-{batch}-{lr}-{seed}"),
-        hash_without_batch=f"{variant} {lr}",
-        summary={"samples": 6000} | ({} if value is None else {metric: value}) | (crossings or {}),
-    )
-
-
-def seeds(batch, *values, **about):
-    return [row(batch, value, seed, **about) for seed, value in enumerate(values)]
 
 
 def test_the_interval_is_students():
