@@ -81,10 +81,8 @@ def scale_weight_decay(run: Run, k: float, lr_factor: float) -> list[Change]:
 
 def scale_ema(run: Run, k: float) -> list[Change]:
     """Keep the half-life in samples of the average of the weights."""
-    ema = getattr(run, "ema", None)
-    return (
-        [Change("ema.decay", ema.decay, half_life_decay(ema.decay, k), "k-th power: arXiv 2307.13813")] if ema else []
-    )
+    decay = run.ema_decay
+    return [Change("ema_decay", decay, half_life_decay(decay, k), "k-th power: arXiv 2307.13813")] if decay else []
 
 
 def _factors_of_schedule(run: Run, k: float) -> tuple[float, float]:

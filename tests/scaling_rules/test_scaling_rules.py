@@ -180,3 +180,9 @@ def test_a_budget_of_steps_keeps_its_samples():
 def test_a_wrong_setting_is_one_sentence(settings, sentence):
     with pytest.raises(Problem, match=sentence):
         run().with_settings(settings)
+
+
+@pytest.mark.parametrize("rule", [name for name in parts.names("scaling_rules") if name != "none"])
+def test_the_average_of_weights_keeps_its_half_life_in_samples(rule):
+    base = run({"name": "adam", "lr": 0.001}, ema_decay=0.99)
+    assert base.at_batch(1024, rule).ema_decay == pytest.approx(0.99**8)
