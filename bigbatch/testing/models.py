@@ -12,6 +12,7 @@ from bigbatch import datasets, models, parts
 from bigbatch.datasets import Dataset
 from bigbatch.errors import Problem
 from bigbatch.testing.common import CheckedPart
+from bigbatch.training.forward import autocast_bfloat16
 
 _SAMPLES, _CLASSES = 4, 5
 
@@ -53,7 +54,7 @@ def check_the_seed_decides_every_weight(part: CheckedPart) -> None:
 def check_precision(part: CheckedPart) -> None:
     """float64, and bfloat16 autocast with finite losses and gradients."""
     model, dataset = _build(part)
-    with torch.autocast("cpu", torch.bfloat16):
+    with autocast_bfloat16(torch.device("cpu")):
         loss = _loss(model, dataset)
     loss.backward()
     assert bool(loss.isfinite())

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends import mkldnn
 
 from bigbatch import rng
 from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
@@ -27,7 +28,21 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 
 def autocast_for(run: Run, device: torch.device) -> Autocast:
     """The context in which the model is called: bfloat16 autocast, or nothing."""
-    return partial(torch.autocast, device.type, torch.bfloat16) if run.dtype == "bfloat16" else nullcontext
+    return partial(autocast_bfloat16, device) if run.dtype == "bfloat16" else nullcontext
+
+
+@contextmanager
+def autocast_bfloat16(device: torch.device) -> Iterator[None]:
+    """Autocast. Where oneDNN lacks bfloat16, as on processors without AVX-512, torch's own kernels compute it."""
+    lacks_kernels = device.type == "cpu" and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    before: Any = mkldnn.enabled
+    if lacks_kernels:
+        mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        with torch.autocast(device.type, torch.bfloat16):
+            yield
+    finally:
+        mkldnn.enabled = before
 
 
 class MicroBatchForward:
@@ -67,8 +82,7 @@ class MicroBatchForward:
 
     def _call_model(self, inputs: Tensor) -> Tensor:
         try:
-            logits: Tensor = self.wrapped(inputs)
-            return logits
+            return _first_output(self.wrapped(inputs))
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
