@@ -12,6 +12,8 @@ OPTIONS = {
     "alexnet": {"variant": "cifar"},
     "resnet": {"depth": 50, "width": 0.125},
     "lstm_words": {"embedding": 8, "hidden": 8},
+    "gpt": {"width": 8, "heads": 2},
+    "resnet9": {"width": 4},
 }
 
 

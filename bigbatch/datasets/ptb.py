@@ -1,11 +1,11 @@
-"""Penn Treebank, word by word: 929,589 training tokens of 10,000 words (Marcus et al. 1993; split of Mikolov 2010)."""
+"""Penn Treebank, by words (929,589 of 10,000 kinds) or characters (Marcus et al. 1993; split of Mikolov 2010)."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -42,24 +42,28 @@ END_OF_LINE, UNKNOWN = "<eos>", "<unk>"
 class Config(parts.Config):
     """The length of a sample, and which part is the test set."""
 
+    later_fields: ClassVar[tuple[str, ...]] = ("level", "shuffle")
+
     steps: int = Field(20, ge=1)  # tokens in a window: how far gradients reach back; 20 in the LEGW paper
     evaluate: Literal["test", "valid"] = "test"
     official: bool = True  # refuse other files than the published ones; False: any text in the same layout
+    level: Literal["word", "character"] = "word"  # characters: 5,017,482 in the training text, of 50 kinds
+    shuffle: bool = False  # windows in random order, for models without a hidden state; False: as continuing streams
 
 
 def load(config: Config, data_dir: Path | None = None) -> Dataset:
-    """Words are numbered by descending frequency in the training text, then alphabetically."""
+    """Tokens are numbered by descending frequency in the training text, then alphabetically."""
     paths = dict(zip(("train", "valid", "test"), locate_or_download(FILES, data_dir), strict=True))
-    train_words = _read_words(paths["train"], config)
-    test_words = _read_words(paths[config.evaluate], config)
-    counts = Counter(train_words)
-    vocabulary = tuple(sorted(counts, key=lambda word: (-counts[word], word)))
-    number_of = {word: number for number, word in enumerate(vocabulary)}
-    train = _number_words(train_words, number_of, paths["train"])
-    test = _number_words(test_words, number_of, paths[config.evaluate])
+    train_text = _read_tokens(paths["train"], config)
+    test_text = _read_tokens(paths[config.evaluate], config)
+    counts = Counter(train_text)
+    vocabulary = tuple(sorted(counts, key=lambda token: (-counts[token], token)))
+    number_of = {token: number for number, token in enumerate(vocabulary)}
+    train = _number_tokens(train_text, number_of, paths["train"])
+    test = _number_tokens(test_text, number_of, paths[config.evaluate])
     spelling = torch.from_numpy(np.frombuffer("\n".join(vocabulary).encode(), np.uint8).copy())
     return Dataset(
-        train=TokenSequence(train, config.steps),
+        train=TokenSequence(train, config.steps, shuffle=config.shuffle),
         test=TokenSequence(test, config.steps),
         classes=vocabulary,
         sample_shape=(config.steps,),
@@ -68,7 +72,8 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     )
 
 
-def _read_words(path: Path, config: Config) -> list[str]:
+def _read_tokens(path: Path, config: Config) -> list[str]:
+    """Words with a mark at each line's end; or characters, without the spaces around lines."""
     content = read_decompressed(path)
     if config.official:
         size, digest = _PUBLISHED[path.name.removesuffix(".gz")]
@@ -79,18 +84,22 @@ def _read_words(path: Path, config: Config) -> list[str]:
                 "delete it to have it downloaded again, or set official=False"
             )
     try:
-        words = content.decode("utf-8").replace("\n", f" {END_OF_LINE} ").split()
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Problem(f"{path} is not UTF-8 text ({error}): convert it") from error
-    if len(words) < 2:
-        raise Problem(f"{path} has {len(words)} words, at least 2 are needed: put the text there")
-    return words
+    if config.level == "character":
+        tokens = list("".join(f"{line.strip()}\n" for line in text.splitlines()))
+    else:
+        tokens = text.replace("\n", f" {END_OF_LINE} ").split()
+    if len(tokens) < 2:
+        raise Problem(f"{path} has {len(tokens)} {config.level}s, at least 2 are needed: put the text there")
+    return tokens
 
 
-def _number_words(words: list[str], number_of: dict[str, int], path: Path) -> torch.Tensor:
+def _number_tokens(tokens: list[str], number_of: dict[str, int], path: Path) -> torch.Tensor:
     unknown = number_of.get(UNKNOWN, -1)
-    numbers = torch.tensor([number_of.get(word, unknown) for word in words])
+    numbers = torch.tensor([number_of.get(token, unknown) for token in tokens])
     if unknown < 0 and bool((numbers < 0).any()):
-        missing = next(word for word in words if word not in number_of)
+        missing = next(token for token in tokens if token not in number_of)
         raise Problem(f"{path} has '{missing}', which the training text lacks: add {UNKNOWN} to the training text")
     return numbers

@@ -38,7 +38,7 @@ class GlobalGradient:
     """Forward and backward over one rank's micro-batches, and one sum over ranks per global batch."""
 
     def __init__(self, run: Run, batches: Batches, model: nn.Module, engine: Engine) -> None:
-        if run.selector.name != "all" and batches.dataset.task == "language":
+        if run.selector.name != "all" and batches.dataset.train.sequential:
             raise Problem(f"selector '{run.selector.name}' leaves out samples, but text is one stream: use 'all'")
         self.run = run
         self.model = model

@@ -283,8 +283,8 @@ class Training(AssembledRun):
         return shared
 
     def _next_global_batch(self) -> int:
-        """The global batch of the next step. Text keeps its streams for an epoch, because of their hidden state."""
-        if self.dataset.task == "language" and self.progress.offset:
+        """The global batch of the next step. Streams of text last an epoch, because of their hidden state."""
+        if self.dataset.train.sequential and self.progress.offset:
             return self.global_batch
         epochs = self._epochs() if self.progress.offset else float(self.progress.epoch)
         total_epochs = self.run.epochs or math.inf  # a budget in steps has a constant batch, which does not ask

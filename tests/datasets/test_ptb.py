@@ -42,6 +42,29 @@ def test_words_are_numbered_by_frequency_then_alphabet(tmp_path: Path, place: st
     assert (dataset.task, dataset.sample_shape) == ("language", (2,))
 
 
+def test_characters_leave_out_the_spaces_around_lines(tmp_path: Path) -> None:
+    write(tmp_path / "ptb", train=" ab a \n b \n", test=" a \n")
+    dataset = load(tmp_path, steps=2, official=False, level="character")
+    # a, b and the end of a line twice each, one space: equal counts in the order of their codes
+    assert dataset.classes == ("\n", "a", "b", " ")
+    assert tokens(dataset.train).tokens.tolist() == [1, 2, 3, 1, 0, 2, 0]
+    assert tokens(dataset.test).tokens.tolist() == [1, 0]
+
+
+def test_level_and_shuffle_are_left_out_of_files_at_their_defaults() -> None:
+    config = parts.configure("datasets", {"name": "ptb", "level": "word", "shuffle": True})
+    assert config.model_dump() == {"name": "ptb", "steps": 20, "evaluate": "test", "official": True, "shuffle": True}
+
+
+def test_shuffled_windows_are_the_same_for_every_batch() -> None:
+    text = TokenSequence(torch.arange(24), steps=5, shuffle=True)
+    for streams in (1, 3):
+        windows = text.as_streams(streams)
+        assert not windows.sequential
+        assert len(windows) == 4
+        assert windows.fetch(torch.tensor([3, 0]))[0].tolist() == [[15, 16, 17, 18, 19], [0, 1, 2, 3, 4]]
+
+
 def test_a_word_that_training_lacks_is_refused_where_there_is_no_unk(tmp_path: Path) -> None:
     write(tmp_path / "ptb", train=" b a \n")
     with pytest.raises(Problem, match=r"ptb\.test\.txt has 'zebra', which the training text lacks"):
@@ -103,6 +126,12 @@ def test_evaluation_predicts_every_token_exactly_once(length: int, streams: int,
 def test_evaluation_streams_carry_on() -> None:
     items = [inputs[1].tolist() for inputs, _, _ in TokenSequence(torch.arange(13), steps=4).evaluation_windows(2)]
     assert items == [[6, 7, 8, 9], [10, 11]]
+
+
+@pytest.mark.realdata
+def test_the_real_characters() -> None:
+    dataset = load(None, level="character")
+    assert (len(dataset.train), len(dataset.classes)) == (5_017_482, 50)
 
 
 @pytest.mark.realdata

@@ -1,4 +1,4 @@
-"""Text trains with carried state: through micro-batches, a stop in the middle of an epoch, and two ranks."""
+"""Text trains exactly, with a hidden state or in shuffled windows: in micro-batches, after a stop, on two ranks."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ def text(tmp_path):
     return tmp_path / "data"
 
 
+GPT = {
+    "dataset": {"name": "ptb", "steps": 5, "official": False, "shuffle": True},
+    "model": {"name": "gpt", "width": 8, "heads": 2},
+}
+both_models = pytest.mark.parametrize("fields", [{}, GPT], ids=["lstm", "gpt"])
+
+
 def text_run(**fields):
     return small_run(
         **(
@@ -49,8 +56,9 @@ def trained(run, runs_dir, text):
     return Folder(runs_dir / run.folder_name)
 
 
-def test_perplexity_falls(tmp_path, text):
-    folder = trained(text_run(epochs=8, optimizer={"name": "adam", "lr": 0.03}), tmp_path, text)
+@both_models
+def test_perplexity_falls(tmp_path, text, fields):
+    folder = trained(text_run(**fields, epochs=8, optimizer={"name": "adam", "lr": 0.03}), tmp_path, text)
     perplexities = [row["test_perplexity"] for row in folder.metrics() if "test_perplexity" in row]
     assert perplexities[-1] < perplexities[0] / 2
     assert folder.summary()["test_perplexity"] == perplexities[-1]
@@ -73,25 +81,28 @@ def test_state_is_carried_as_in_one_long_sequence(tmp_path, text):
     assert [row["train_loss"] for row in rows] == pytest.approx(expected.tolist())
 
 
-def test_micro_batches_change_nothing(tmp_path, text):
-    whole = final_weights(trained(text_run(), tmp_path, text))
+@both_models
+def test_micro_batches_change_nothing(tmp_path, text, fields):
+    whole = final_weights(trained(text_run(**fields), tmp_path, text))
     for micro in (5, 1):
-        split = final_weights(trained(text_run(micro_batch=micro), tmp_path, text))
+        split = final_weights(trained(text_run(**fields, micro_batch=micro), tmp_path, text))
         assert all(torch.allclose(whole[name], split[name], atol=1e-10) for name in whole)
 
 
-def test_a_stop_in_an_epoch_keeps_the_carried_state(tmp_path, text):
+@both_models
+def test_a_stop_in_an_epoch_changes_nothing(tmp_path, text, fields):
     dies = {"name": "outside:DyingSGD", "lr": 0.5, "marker": str(tmp_path / "died"), "at_step": 17, "signal_number": 15}
-    run = text_run(optimizer=dies, micro_batch=5)
+    run = text_run(**fields, optimizer=dies, micro_batch=5)
     with pytest.raises(Stopped):
         train(run, runs_dir=tmp_path, data_dir=text)
     resumed = trained(run, tmp_path, text)
     assert same_bits(final_weights(resumed), final_weights(trained(run, tmp_path / "whole", text)))
 
 
-def test_two_ranks_stopped_in_an_epoch_and_one_process_going_on_give_the_same(tmp_path, text):
+@both_models
+def test_two_ranks_stopped_in_an_epoch_and_one_process_going_on_give_the_same(tmp_path, text, fields):
     dies = {"name": "outside:DyingSGD", "lr": 0.5, "marker": str(tmp_path / "died"), "at_step": 17, "signal_number": 15}
-    run = text_run(optimizer=dies)
+    run = text_run(**fields, optimizer=dies)
     ranks = Folder(tmp_path / run.with_settings(["engine=ddp"]).folder_name)
     arguments = ("--runs-dir", tmp_path, "--data-dir", text)
     bigbatch("train", write_run(run, tmp_path), "--ranks", 2, *arguments, expect=75)
@@ -99,6 +110,11 @@ def test_two_ranks_stopped_in_an_epoch_and_one_process_going_on_give_the_same(tm
     alone = final_weights(trained(run, tmp_path, text))
     resumed = final_weights(ranks)
     assert all(torch.allclose(alone[name], resumed[name], atol=1e-10) for name in alone)
+
+
+def test_samples_of_shuffled_text_may_be_selected(tmp_path, text):
+    folder = trained(text_run(**GPT, epochs=1, selector={"name": "small_loss", "discard": 0.5}), tmp_path, text)
+    assert {row["kept"] for row in folder.metrics() if row.get("global_batch") == 12} == {6}
 
 
 def test_a_state_is_put_together_from_its_parts():

@@ -12,7 +12,6 @@ from bigbatch.errors import Problem
 
 class _UnlabelledText:
     lazy = False
-    sequential = True
 
     @property
     def labels(self) -> Tensor:
@@ -20,11 +19,15 @@ class _UnlabelledText:
 
 
 class TokenSequence(_UnlabelledText):
-    """A sequence of int64 token numbers. It has samples once the number of streams, the global batch, is known."""
+    """A sequence of int64 token numbers. It has samples once the number of streams, the global batch, is known.
 
-    def __init__(self, tokens: Tensor, steps: int) -> None:
+    Where windows are shuffled they are the same ones for every global batch.
+    """
+
+    def __init__(self, tokens: Tensor, steps: int, *, shuffle: bool = False) -> None:
         self.tokens = tokens
         self.steps = steps
+        self.sequential = not shuffle
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -35,7 +38,7 @@ class TokenSequence(_UnlabelledText):
 
     def as_streams(self, streams: int) -> TokenStreams:
         """Split into equal contiguous streams, each into windows of `steps` tokens; the rest is left out."""
-        return TokenStreams(self.tokens, self.steps, streams)
+        return TokenStreams(self.tokens, self.steps, streams if self.sequential else 1, sequential=self.sequential)
 
     def evaluation_windows(self, streams: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield inputs, next tokens and mask, each [streams, <= steps]: every token but the first is predicted once.
@@ -57,8 +60,9 @@ class TokenStreams(_UnlabelledText):
     """Samples of `steps` tokens with the next token of each. Sample window * streams + stream: a batch of
     `streams` consecutive samples continues, row by row, the batch before it."""
 
-    def __init__(self, tokens: Tensor, steps: int, streams: int) -> None:
+    def __init__(self, tokens: Tensor, steps: int, streams: int, *, sequential: bool = True) -> None:
         self.streams = streams
+        self.sequential = sequential
         self.tokens_per_stream = (len(tokens) - 1) // streams
         self.windows_per_stream = self.tokens_per_stream // steps
         if self.windows_per_stream == 0:
