@@ -25,7 +25,7 @@ from bigbatch.artifacts.provenance import collect
 from bigbatch.output.formatting import format_csv
 from bigbatch.scaling.measurement.measurement import TOLERANCE, Measurement, measure
 from bigbatch.scaling.measurement.report import configuration_rows
-from bigbatch.scaling.measurement.request import MeasurementOptions, SettingSweep, build_request, build_sweep
+from bigbatch.scaling.measurement.request import MeasurementOptions, SettingSweep, build_request
 
 # name: model, options, sample, batch per rank. The last two were added when the simulator was done: nothing in it was
 # ever chosen with their steps in sight
@@ -101,7 +101,7 @@ def _sweeps(engines: set[str], rank_batch: int, gradient_bytes: int) -> list[Set
         ("horovod", "fusion_mb"): [0.0],
     }
     return [
-        build_sweep(engine, setting, listed, 2, rank_batch)
+        SettingSweep(engine, setting, 2, rank_batch, tuple(listed))
         for (engine, setting), listed in values.items()
         if engine in engines
     ]

@@ -81,9 +81,7 @@ def trace(options: TraceOptions) -> int:
 
 
 @command.command
-def published(
-    *, out: Annotated[Path | None, Parameter(help="folder for published.md and published.csv")] = None
-) -> int:
+def published(*, out: Annotated[Path | None, Parameter(help="folder for a page and published.csv")] = None) -> int:
     """Compare the simulator with published efficiencies, and print each error."""
     from bigbatch.scaling import report
     from bigbatch.scaling.published import compare_published

@@ -1,37 +1,26 @@
 """How a data-parallel step scales with the number of ranks: measured on those at hand, simulated for more.
 
     profile.py     what one rank computes in a step: layers with their times and gradients
-    workload.py    the model that a user names and its engines; shapes.py finds the layers of a model part,
-                   networks.py those of networks.toml, layer_timing.py measures times on this machine
+    workload.py    the model that a user names and its engines; layers.py finds or times the layers of a model part
     machine.py     nodes, links, devices, jitter: descriptions in machines/, or read from a file
     allreduce.py   the time of one all-reduce (NCCL's ring and tree, or measured times)
     ddp.py, horovod.py   which gradients are summed together, and when
-    shared_cores.py      computing and communicating on the same cores
-    step.py        one simulated step, and the engine that simulates it; phases.py is the record of any step
+    step.py        one simulated step, also on cores that compute and communicate; phases.py is the record of any step
     simulation.py  scaling curves: many numbers of ranks, the band of the jitter, the cost of each term
     published.py   published efficiencies (published.toml) beside simulated ones
     training_time.py     the number of ranks with the shortest training
     report.py      what is printed and written
-    measurement/, tracing/   real steps of real engines: timed, and recorded by profilers
-    options.py     the options of the commands; stepper.py and recording.py take real steps
-    worker.py      the program of each rank; ranks.py and hosts.py start it
+    measurement/   real steps of real engines, timed: request, rounds, calibration of this machine, efficiencies, report
+    tracing/       real steps recorded by profilers: spans, the Chrome trace, the figure of one step
+    options.py     the options of the commands; stepper.py records real steps; ranks.py and hosts.py start ranks
 
-Times are microseconds, sizes bytes. The simulator is plain Python; only shapes.py and real steps need torch.
+Times are microseconds, sizes bytes. The simulator is plain Python; only layers.py and real steps need torch.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from bigbatch.scaling.machine import find_machine as find_machine
-    from bigbatch.scaling.published import compare_published as compare_published
-    from bigbatch.scaling.simulation import configure_engine as configure_engine
-    from bigbatch.scaling.simulation import rank_counts as rank_counts
-    from bigbatch.scaling.simulation import simulate as simulate
-    from bigbatch.scaling.training_time import TrainingTimeEstimator as TrainingTimeEstimator
-    from bigbatch.scaling.workload import Workload as Workload
+from typing import Any
 
 _MODULES = {
     "TrainingTimeEstimator": "training_time",

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from bigbatch.scaling.machine import AllReduceTimes, Machine, MeasuredLinks, NcclLinks, SizesAndTimes
+from bigbatch.scaling.machine import AllReduceTimes, Machine, NcclLinks, SizesAndTimes
 
 
 class Cost(NamedTuple):
@@ -32,19 +32,14 @@ class Cost(NamedTuple):
         return self.latency_us + self.transfer_us
 
 
-class _Latency(NamedTuple):
-    base: float
-    nvlink: float
-    pcie: float
-    network: float
-
-
-# microseconds; PCIe's tree latency in Simple is in tuning.cc's CollNet column, as trees are newer than its PCIe row
-_RING = {"Simple": _Latency(8.4, 3.4, 5.7, 14.0), "LL": _Latency(6.6, 0.6, 1.0, 2.7)}
-_TREE = {"Simple": _Latency(8.4, 4.0, 5.5, 14.0), "LL": _Latency(6.8, 0.6, 1.0, 5.0)}
-_RING_BANDWIDTH = {"Simple": 1.0, "LL": 1 / 4}  # fractions
-_TREE_BANDWIDTH = {"Simple": 0.9, "LL": 0.9 / 3.8}
-_NOTHING = Cost(0.0, 0.0, "none")
+# latencies in microseconds, and the fraction of the bandwidth; PCIe's tree latency in Simple is in tuning.cc's CollNet
+# column, as trees are newer than its PCIe row
+_NCCL = {
+    ("ring", "Simple"): {"base": 8.4, "nvlink": 3.4, "pcie": 5.7, "network": 14.0, "bandwidth": 1.0},
+    ("ring", "LL"): {"base": 6.6, "nvlink": 0.6, "pcie": 1.0, "network": 2.7, "bandwidth": 1 / 4},
+    ("tree", "Simple"): {"base": 8.4, "nvlink": 4.0, "pcie": 5.5, "network": 14.0, "bandwidth": 0.9},
+    ("tree", "LL"): {"base": 6.8, "nvlink": 0.6, "pcie": 1.0, "network": 5.0, "bandwidth": 0.9 / 3.8},
+}
 
 
 @dataclass(frozen=True)
@@ -80,55 +75,43 @@ class AllReduceCosts:
         return links.horovod if self.engine == "horovod" and links.horovod else links
 
     @cached_property
-    def _algorithms(self) -> list[_Algorithm]:
+    def _algorithms(self) -> list[tuple[float, float, str]]:
         links = self.machine.links
-        return (
-            _nccl_algorithms(self.ranks, *self.machine.layout(self.ranks), links)
-            if isinstance(links, NcclLinks)
-            else []
-        )
-
-    @cached_property
-    def _factors(self) -> tuple[float, float]:
-        return float("latency" not in self.zero_cost), float("transfer" not in self.zero_cost)
+        return _nccl_algorithms(self.ranks, self.machine, links) if isinstance(links, NcclLinks) else []
 
     def _cost(self, size_bytes: float, points: SizesAndTimes) -> Cost:
-        if self.ranks == 1:
-            return _NOTHING
         links = self.machine.links
-        if isinstance(links, MeasuredLinks):
-            cost = _interpolate(size_bytes, self.ranks, links.ranks, points)
+        if self.ranks == 1:
+            return Cost(0.0, 0.0, "none")
+        if isinstance(links, NcclLinks):
+            _, latency_us, transfer_us, name = min(
+                (latency_us + size_bytes * us_per_byte, latency_us, size_bytes * us_per_byte, name)
+                for latency_us, us_per_byte, name in self._algorithms
+            )
+            cost = Cost(latency_us, transfer_us, name)
         else:
-            _, best = min((one.latency_us + size_bytes * one.us_per_byte, one) for one in self._algorithms)
-            cost = Cost(best.latency_us, size_bytes * best.us_per_byte, best.name)
-        latency, transfer = self._factors
+            cost = _interpolate(size_bytes, self.ranks, links.ranks, points)
+        latency, transfer = ("latency" not in self.zero_cost), ("transfer" not in self.zero_cost)
         return Cost(latency * cost.latency_us, transfer * cost.transfer_us, cost.algorithm)
 
 
-class _Algorithm(NamedTuple):
-    latency_us: float
-    us_per_byte: float
-    name: str
-
-
-def _nccl_algorithms(ranks: int, nodes: int, per_node: int, links: NcclLinks) -> list[_Algorithm]:
-    """Return every algorithm and protocol that NCCL may choose from."""
+def _nccl_algorithms(ranks: int, machine: Machine, links: NcclLinks) -> list[tuple[float, float, str]]:
+    """Return latency, time per byte and name of every algorithm and protocol that NCCL may choose from."""
+    nodes, per_node = machine.layout(ranks)
     # a ring or tree through several nodes is as fast as its slowest link
     gb_s = links.within_gb_s if nodes == 1 else min(links.within_gb_s, links.between_gb_s)
-    found = []
-    if links.algorithms in ("ring", "auto"):
-        between = 2 * (nodes - 1)
-        within = 2 * (ranks - 1) - between
-        for protocol, latency in _RING.items():
-            latency_us = latency.base + within * getattr(latency, links.within) + between * latency.network
-            us_per_byte = 2 * (ranks - 1) / ranks / (gb_s * 1e3 * _RING_BANDWIDTH[protocol])
-            found.append(_Algorithm(latency_us, us_per_byte, f"ring {protocol}"))
-    if links.algorithms in ("tree", "auto"):
-        for protocol, latency in _TREE.items():
-            hops_us = (per_node - 1) * getattr(latency, links.within) + (nodes.bit_length() - 1) * latency.network
-            us_per_byte = 2 / (gb_s * 1e3 * _TREE_BANDWIDTH[protocol])
-            found.append(_Algorithm(latency.base + 2 * hops_us, us_per_byte, f"tree {protocol}"))
-    return found
+    hops_between = {"ring": 2 * (nodes - 1), "tree": 2 * (nodes.bit_length() - 1)}
+    hops_within = {"ring": 2 * (ranks - 1) - 2 * (nodes - 1), "tree": 2 * (per_node - 1)}
+    transfers = {"ring": 2 * (ranks - 1) / ranks, "tree": 2.0}
+    return [
+        (
+            row["base"] + (hops_within[algorithm] * row[links.within] + hops_between[algorithm] * row["network"]),
+            transfers[algorithm] / (gb_s * 1e3 * row["bandwidth"]),
+            f"{algorithm} {protocol}",
+        )
+        for (algorithm, protocol), row in _NCCL.items()
+        if links.algorithms in (algorithm, "auto")
+    ]
 
 
 def _interpolate(size_bytes: float, ranks: int, measured_ranks: int, points: SizesAndTimes) -> Cost:

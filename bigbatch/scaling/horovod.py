@@ -17,6 +17,7 @@ from pydantic import Field
 
 from bigbatch.scaling.allreduce import AllReduceCosts
 from bigbatch.scaling.machine import Machine
+from bigbatch.scaling.phases import Bar
 from bigbatch.scaling.profile import Gradient, Profile
 from bigbatch.scaling.step import CommunicationStream, SimulatedEngine, SimulatedStep
 
@@ -109,7 +110,7 @@ class SimulatedHorovod(SimulatedEngine):
         # cycles take place whether there is anything to send or not
         profile = profile.scale_times(1 / (1 - min(0.9, machine.cycle_cost_us / pause_us)))
         stream = CommunicationStream(profile, AllReduceCosts(ranks, machine, self.name, zero_cost))
-        negotiations: list[tuple[float, float]] = []
+        negotiations: list[Bar] = []
         cycle_start_us = 0.0 if first_cycle_us is None else first_cycle_us - profile.forward_us
 
         def pass_cycles(until_us: float) -> float:
@@ -120,7 +121,7 @@ class SimulatedHorovod(SimulatedEngine):
             """Agree on the gradients, sum them, and return the start of the next cycle."""
             requests = sum(map(len, buffers))
             agreed_us = cycle_start_us + negotiates * self.negotiation_us(requests, cached, machine, ranks)
-            negotiations.append((cycle_start_us, agreed_us))
+            negotiations.append(Bar("negotiation", "negotiate", cycle_start_us, agreed_us))
             for buffer in buffers:
                 size = sum(gradient.bytes for gradient in buffer)
                 stream.send(agreed_us, size, *_fusion_copies_us(len(buffer), size, machine))

@@ -11,17 +11,16 @@ import random
 import re
 import shlex
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from bigbatch.errors import Problem
 
 _NAMESPACE = "netns:"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*")  # never an option of ssh or ip
 _TIMEOUT_SECONDS = 60
-_SIOCGIFADDR = 0x8915  # Linux: the address of an interface
 
 
 def parse_hosts(text: str) -> list[str]:
@@ -89,12 +88,17 @@ def _host_address(host: str) -> str:
     """Return the address at which other hosts find this one."""
     if not host.startswith(_NAMESPACE):
         return host.rpartition("@")[2]
-    command = ["ip", "-n", host.removeprefix(_NAMESPACE), "-4", "-o", "address", "show", "scope", "global"]
-    output = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
-    address = re.search(r"inet (\d+\.\d+\.\d+\.\d+)", output)
-    if not address:
+    addresses = _interface_addresses("-n", host.removeprefix(_NAMESPACE))
+    if not addresses:
         raise Problem(f"host '{host}' has no IPv4 address: give its interface one with 'ip address add'")
-    return address.group(1)
+    return addresses[0][1]
+
+
+def _interface_addresses(*options: str) -> list[tuple[str, str]]:
+    """Return the name and the IPv4 address of every network interface except loopback."""
+    command = ["ip", *options, "-4", "-o", "address", "show", "scope", "global"]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
+    return re.findall(r"^\d+: (\S+)\s+inet (\d+\.\d+\.\d+\.\d+)", output, re.MULTILINE)
 
 
 def choose_interface() -> None:
@@ -103,28 +107,9 @@ def choose_interface() -> None:
     one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
     if one_machine or not master or not port or "GLOO_SOCKET_IFNAME" in os.environ:
         return
-    name = _interface_towards(master, int(port))
-    if name:
-        os.environ["GLOO_SOCKET_IFNAME"] = name
-
-
-def _interface_towards(host: str, port: int) -> str | None:
-    """Return the interface whose address packets to a host leave from; None where it is not known."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((host, port))  # sends nothing: it only looks up the route
-            own = probe.getsockname()[0]
-        return next((name for _, name in socket.if_nameindex() if _interface_address(name) == own), None)
-    except OSError:
-        return None
-
-
-def _interface_address(name: str) -> str | None:
-    import fcntl
-
-    request = struct.pack("256s", name.encode()[:15])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        try:
-            return socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)[20:24])
-        except OSError:
-            return None  # it has no IPv4 address
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((master, int(port)))  # sends nothing: it only looks up the route
+        own = probe.getsockname()[0]
+        for name, address in _interface_addresses():
+            if address == own:
+                os.environ["GLOO_SOCKET_IFNAME"] = name

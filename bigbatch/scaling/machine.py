@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
+from statistics import NormalDist, fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -33,6 +34,7 @@ from bigbatch.settings import assign
 
 FASTEST_LINK_GB_S = 20_000.0  # ten times what any node had by 2026: a larger number is probably in another unit
 _SHIPPED = Path(__file__).parent / "machines"
+_MIXED_QUANTILES = tuple((place + 0.5) / 8 for place in (0, 4, 2, 6, 1, 5, 3, 7))  # van der Corput's order
 SizesAndTimes = tuple[tuple[float, float], ...]  # bytes, microseconds
 
 
@@ -123,10 +125,49 @@ def _links_kind(given: Any) -> str:
 
 
 class Jitter(FrozenModel):
-    """How much longer than the mean a rank takes, drawn for each step: `fraction` is the standard deviation."""
+    """How much longer than the mean a rank takes in a step; all ranks wait for the slowest one.
+
+    A rank takes 1 + ε times the mean, with ε drawn for each step, of mean 0 and standard deviation `fraction`. For an
+    exponential ε the expected largest of N is fraction·(H_N − 1); quantiles are those of the largest of N, F(x)^N = q.
+    """
 
     fraction: float = Field(0.0, ge=0, lt=1)
     kind: Literal["exponential", "normal"] = "exponential"
+
+    def expected_slowdown(self, ranks: int) -> float:
+        """The expected factor of the slowest of `ranks`; 1 for one rank."""
+        if ranks == 1 or self.fraction == 0:
+            return 1.0
+        if self.kind == "exponential":
+            return 1 + self.fraction * (harmonic_number(ranks) - 1)
+        # the mean of the largest is the mean of its quantiles
+        return fmean(self.slowdown_quantile(ranks, (index + 0.5) / 200) for index in range(200))
+
+    def representative_slowdowns(self, ranks: int) -> tuple[float, ...]:
+        """Factors of the slowest of `ranks` in several steps, with the spread and mixed order of real ones.
+
+        Their mean is `expected_slowdown`.
+        """
+        expected = self.expected_slowdown(ranks)
+        if expected == 1.0:
+            return (1.0,)
+        factors = [self.slowdown_quantile(ranks, quantile) for quantile in _MIXED_QUANTILES]
+        return tuple(factor + expected - sum(factors) / len(factors) for factor in factors)
+
+    def slowdown_quantile(self, ranks: int, quantile: float) -> float:
+        """The factor that the slowest of `ranks` does not exceed in this fraction of the steps."""
+        # q^(1/N) is too close to 1 for a float: keep the difference to 1
+        missing = -math.expm1(math.log(quantile) / ranks)
+        if self.kind == "exponential":
+            return 1 + self.fraction * (-math.log(missing) - 1)
+        return max(0.0, 1 - self.fraction * NormalDist().inv_cdf(missing))
+
+
+def harmonic_number(n: int) -> float:
+    """1 + 1/2 + ... + 1/n."""
+    if n < 100:
+        return sum(1 / k for k in range(1, n + 1))
+    return math.log(n) + 0.5772156649015329 + 1 / (2 * n) - 1 / (12 * n * n)  # Euler's constant
 
 
 class Machine(FrozenModel):

@@ -51,6 +51,15 @@ class StepPhases:
     def message_bytes(self) -> tuple[int, ...]:
         return tuple(bar.bytes for bar in self.messages)
 
+    @property
+    def communication_us(self) -> float:
+        """The time in which at least one collective ran, hidden or not."""
+        return covered_time(((bar.start_us, bar.end_us) for bar in self.messages), until=self.step_us)
+
+    @property
+    def end_ns(self) -> int:
+        return self.started_ns + round(1e3 * self.step_us)
+
 
 def merge_intervals(intervals: Iterable[tuple[Moment, Moment]]) -> list[tuple[Moment, Moment]]:
     """Return the union of the intervals as disjoint intervals, in order."""

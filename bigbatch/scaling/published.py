@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigbatch.scaling.jitter import expected_slowdown, slowdown_quantile
 from bigbatch.scaling.machine import FrozenModel, Jitter, Machine, find_machine
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.simulation import BAND, StepSimulator, configure_engine
@@ -99,8 +98,8 @@ def _compare(point: PublishedPoint, jitter: Jitter | None) -> PublishedCompariso
     if jitter is not None:
         machine = machine.model_copy(update={"jitter": jitter})
     if point.model is None:  # nothing is known but the waiting for the slowest rank
-        slow, fast = (slowdown_quantile(machine.jitter, point.ranks, quantile) for quantile in reversed(BAND))
-        efficiency = 1 / expected_slowdown(machine.jitter, point.ranks)
+        slow, fast = (machine.jitter.slowdown_quantile(point.ranks, quantile) for quantile in reversed(BAND))
+        efficiency = 1 / machine.jitter.expected_slowdown(point.ranks)
         return PublishedComparison(point, efficiency, 1 / slow, 1 / fast, efficiency, efficiency, "jitter")
     profile = profile_point(point, machine)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,33 @@ TableRow = dict[str, object]  # what is in each column, by its heading
 
 
 def print_table(rows: Sequence[TableRow], *, left: Collection[str] = (), title: str | None = None) -> None:
-    cells = [list(map(str, row.values())) for row in rows]
-    Console().print(terminal_table(list(rows[0]), cells, left=left, title=title))
+    cells = [list(map(format_cell, row.values())) for row in rows]
+    Console().print(terminal_table(list(rows[0] if rows else ()), cells, left=left, title=title))
+
+
+def print_text(text: str) -> None:
+    Console().print(text, highlight=False)
 
 
 def add_table(page: Page, rows: Sequence[TableRow]) -> None:
-    page.table(list(rows[0]), [list(row.values()) for row in rows])
+    page.table(list(rows[0] if rows else ()), [list(row.values()) for row in rows])
 
 
-def markdown_table(rows: Sequence[TableRow]) -> list[str]:
-    """Return the lines of a table in Markdown."""
-    lines = [f"| {' | '.join(map(str, cells))} |" for cells in (rows[0], *(row.values() for row in rows))]
-    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+def format_cell(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def phase_cells(phases: StepPhases) -> TableRow:
+    """One step in a table: its phases in ms, and how many messages it sent, of how many KiB."""
+    times_us = (phases.forward_us, phases.backward_us, phases.exposed_us, phases.overlapped_us, phases.negotiation_us)
+    names = ("forward", "backward", "exposed", "overlap", "agree", "update")
+    cells = [None if us is None else round(us / 1e3, 3) for us in (*times_us, phases.update_us)]
+    sizes = phases.message_bytes
+    few = len(sizes) <= 4
+    kib = (" " if few else " to ").join(f"{size / 2**10:,.0f}" for size in (sizes if few else (min(sizes), max(sizes))))
+    return {**dict(zip(names, cells, strict=True)), "sends": f"{len(sizes)}: {kib} KiB" if sizes else ""}
 
 
 def describe_commit() -> str:
@@ -48,28 +62,27 @@ def describe_commit() -> str:
     return f"commit {commit[:12]}, {time.strftime('%Y-%m-%d', time.gmtime())}"
 
 
+def write_files(
+    folder: Path, name: str, page: Page, numbers: Any, rows: Sequence[TableRow], charts: Mapping[str, Chart]
+) -> list[Path]:
+    """Write NAME.json, NAME.csv, the figures and, as the last, NAME.html."""
+    written = [
+        atomic.write_text(folder / f"{name}.json", dump_json(numbers, indent=2)),
+        atomic.write_text(folder / f"{name}.csv", format_csv(rows)),
+        *(path for figure, chart in charts.items() for path in chart.save(folder / figure)),
+    ]
+    return [*written, page.write(folder / f"{name}.html")]
+
+
 _STREAMS = ("communication", "negotiation", "compute")  # from the bottom
 _LEAST_LABELLED = 0.05  # of the step: shorter bars have no room for a label
 
 
-def draw_bars(
-    chart: Chart, bars: Iterable[tuple[int, str, Bar]], *, height: float = 0.72, legend: str = "_none"
-) -> None:
-    """Draw activities, each in a row and a colour, in milliseconds; `legend` is left out where it begins with _."""
-    intervals: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
-    for row, colour, bar in bars:
-        start_ms, end_ms = bar.start_us / 1e3, bar.end_us / 1e3
-        intervals[row, colour].append((start_ms, end_ms - start_ms))
-    for index, ((row, colour), listed) in enumerate(intervals.items()):
-        # an edge of the same colour keeps bars of microseconds visible
-        chart.axes.broken_barh(
-            listed,
-            (row - height / 2, height),
-            facecolor=colour,
-            edgecolor=colour,
-            linewidth=0.4,
-            label="_repeated" if index else legend,
-        )
+def draw_bars(chart: Chart, bars: Sequence[Bar], rows: Sequence[int], colours: Sequence[str], **options: Any) -> None:
+    """Draw activities in milliseconds. An edge of the same colour keeps bars of microseconds visible."""
+    starts_ms = [bar.start_us / 1e3 for bar in bars]
+    widths_ms = [(bar.end_us - bar.start_us) / 1e3 for bar in bars]
+    chart.axes.barh(rows, widths_ms, left=starts_ms, color=colours, edgecolor=colours, linewidth=0.4, **options)
 
 
 def draw_streams(title: str, phases: StepPhases, scale: str) -> Chart:
@@ -78,33 +91,25 @@ def draw_streams(title: str, phases: StepPhases, scale: str) -> Chart:
     lanes = sorted({(bar.stream, bar.lane) for bar in bars}, key=lambda lane: (_STREAMS.index(lane[0]), -lane[1]))
     rows = [lanes.index((bar.stream, bar.lane)) for bar in bars]
     chart = Chart(title, "ms", "", scale=scale, size_inches=(9.0, 1.5 + 0.3 * max(3, len(lanes))))
-    draw_bars(
-        chart, ((row, _bar_colour(bar, index), bar) for index, (row, bar) in enumerate(zip(rows, bars, strict=True)))
-    )
+    draw_bars(chart, bars, rows, [_bar_colour(bar, index) for index, bar in enumerate(bars)], height=0.72)
 
     def add_label(text: str, start_us: float, end_us: float, row: int, **style: Any) -> None:
         if end_us - start_us > _LEAST_LABELLED * step_us:
             chart.axes.text((start_us + end_us) / 2e3, row, text, ha="center", va="center", **style)
 
     for row, bar in zip(rows, bars, strict=True):
-        start_ms, end_ms = bar.start_us / 1e3, bar.end_us / 1e3
-        chart.rows.append(
-            {"series": bar.stream, "what": bar.label, "ms": start_ms, "end ms": end_ms, "bytes": bar.bytes}
-        )
+        times_ms = {"ms": bar.start_us / 1e3, "end ms": bar.end_us / 1e3}
+        chart.rows.append({"series": bar.stream, "what": bar.label, **times_ms, "bytes": bar.bytes})
         if bar.stream == "communication":
             size = f"{bar.bytes / 2**20:.2g} MiB" if bar.bytes >= 2**20 / 10 else f"{bar.bytes / 2**10:.2g} KiB"
             add_label(size, bar.start_us, bar.end_us, row, color="white", fontsize=7)
-    computed = {bar.label: bar for bar in bars if bar.stream == "compute"}
-    forward_end_us = computed["forward"].end_us
-    backward_end_us = max(bar.end_us for label, bar in computed.items() if label != "update")
-    update_start_us = computed["update"].start_us if "update" in computed else step_us
-    chart.axes.axvline(backward_end_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
-    add_label("forward", computed["forward"].start_us, forward_end_us, len(lanes) - 1, color="white")
-    add_label("backward", forward_end_us, backward_end_us, len(lanes) - 1, color="white")
-    add_label("waiting", backward_end_us, update_start_us, len(lanes) - 1, color="#444444")
+    top, computed_us = len(lanes) - 1, phases.forward_us + phases.backward_us
+    add_label("forward", 0.0, phases.forward_us, top, color="white")
+    add_label("backward", phases.forward_us, computed_us, top, color="white")
+    add_label("waiting", computed_us, step_us - phases.update_us, top, color="#444444")
+    chart.axes.axvline(computed_us / 1e3, color="#444444", linestyle=":", linewidth=1.2)
     chart.axes.set_yticks(range(len(lanes)), [stream + (f" {lane + 1}" if lane else "") for stream, lane in lanes])
-    chart.axes.set_xlim(0, step_us / 1e3)
-    chart.axes.set_ylim(-0.6, len(lanes) - 0.4)
+    chart.axes.set(xlim=(0, step_us / 1e3), ylim=(-0.6, len(lanes) - 0.4))
     return chart
 
 
@@ -158,10 +163,9 @@ def _curve_table(points: Sequence[ScalingPoint]) -> list[TableRow]:
 
 def print_simulation(found: Simulation) -> None:
     profile = found.profile
-    Console().print(
+    print_text(
         f"{profile.model}: {profile.gradient_bytes / 2**20:.1f} MiB of gradients, batch {profile.rank_batch} per rank, "
-        f"{profile.compute_us / 1e3:.1f} ms per step alone ({profile.source}); machine {found.machine.name}",
-        highlight=False,
+        f"{profile.compute_us / 1e3:.1f} ms per step alone ({profile.source}); machine {found.machine.name}"
     )
     for name, points in found.curves.items():
         print_table(_curve_table(points), title=f"{name} (simulated)")
@@ -179,11 +183,6 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
         )
         for name, one in found.simulators.items()
     }
-    atomic.write_text(folder / "simulate.json", dump_json(found.to_json(), indent=2))
-    atomic.write_text(folder / "simulate.csv", format_csv(found.rows()))
-    for name, chart in {**curves, **steps}.items():
-        chart.save(folder / name)
-
     page = Page(f"{found.profile.model} on {found.machine.name}: scaling, simulated", _SIMULATED)
     page.key_numbers(
         (f"{name} on {last.ranks:,} ranks ({last.low:.1%} to {last.high:.1%})", f"{last.efficiency:.1%}")
@@ -209,7 +208,7 @@ def write_simulation(found: Simulation, folder: Path, command: str, pictured_ran
     page.footer(
         [command, f"times: {found.profile.source}", found.machine.about, f"{found.cpu_seconds:.1f} CPU seconds"]
     )
-    return page.write(folder / "simulate.html")
+    return write_files(folder, "simulate", page, found.to_json(), found.rows(), curves | steps)[-1]
 
 
 def _efficiency_chart(title: str, scale: str) -> Chart:
@@ -283,12 +282,11 @@ def _plan_table(times: Sequence[TrainingTime]) -> list[TableRow]:
 
 
 def print_plan(plan: TrainingPlan) -> None:
-    console, best = Console(), shortest(plan.times)
     print_table(_plan_table(plan.times))
-    console.print(describe_plan(plan.times, plan.most_ranks), highlight=False)
-    console.print(_PLAN_WARNING, highlight=False)
-    if best.rank_batch < max(one.rank_batch for one in plan.times):
-        console.print(_SMALL_BATCHES, highlight=False)
+    print_text(describe_plan(plan.times, plan.most_ranks))
+    print_text(_PLAN_WARNING)
+    if shortest(plan.times).rank_batch < max(one.rank_batch for one in plan.times):
+        print_text(_SMALL_BATCHES)
 
 
 def describe_plan(times: Sequence[TrainingTime], most_ranks: int) -> str:
@@ -316,9 +314,6 @@ def write_plan(plan: TrainingPlan, folder: Path, command: str) -> Path:
     answer, rows = describe_plan(times, plan.most_ranks), [asdict(one) for one in times]
     scale = f"simulated: {about['model']}, machine {about['machine']}, noise scale {about['noise_scale']:,.0f}"
     chart = draw_training_times(times, scale)
-    atomic.write_text(folder / "plan.json", dump_json({**about, "answer": answer, "choices": rows}, indent=2))
-    atomic.write_text(folder / "plan.csv", format_csv(rows))
-    chart.save(folder / "training_time")
     page = Page(f"How many ranks for {about['model']}", _PLAN_WARNING)
     page.text(answer)
     page.charts([(chart, "Lower is faster. The band is the interval of the noise scale, where it is known.")])
@@ -326,7 +321,8 @@ def write_plan(plan: TrainingPlan, folder: Path, command: str) -> Path:
     add_table(page, _plan_table(times))
     page.text(_SMALL_BATCHES, kind="warning")
     page.footer([command, *(f"{name}: {value}" for name, value in about.items())])
-    return page.write(folder / "plan.html")
+    numbers = {**about, "answer": answer, "choices": rows}
+    return write_files(folder, "plan", page, numbers, rows, {"training_time": chart})[-1]
 
 
 def draw_training_times(times: Sequence[TrainingTime], scale: str) -> Chart:
@@ -407,36 +403,30 @@ def describe_failures(comparisons: Sequence[PublishedComparison]) -> list[str]:
 
 
 def print_published(comparisons: Sequence[PublishedComparison]) -> None:
-    console = Console()
-    console.print(_describe_fit(comparisons), highlight=False)
-    rows = (
-        (one.published.what, f"{one.published.ranks:,}", f"{one.published.efficiency:.1%}", f"{one.efficiency:.1%}",
-         _format_error(one), f"{100 * one.low:.0f} to {100 * one.high:.0f}", one.verdict)
+    print_text(_describe_fit(comparisons))
+    rows: list[TableRow] = [
+        {
+            "": one.published.what,
+            "ranks": f"{one.published.ranks:,}",
+            "paper": f"{one.published.efficiency:.1%}",
+            "ours": f"{one.efficiency:.1%}",
+            "error": _format_error(one),
+            "9 of 10": f"{100 * one.low:.0f} to {100 * one.high:.0f}",
+            "verdict": one.verdict,
+        }
         for one in comparisons
-    )  # fmt: skip
-    console.print(
-        terminal_table(("", "ranks", "paper", "ours", "error", "9 of 10", "verdict"), rows, left=("", "verdict"))
-    )
+    ]
+    print_table(rows, left=("", "verdict"))
     for line in describe_failures(comparisons):
-        console.print(line, highlight=False)
+        print_text(line)
 
 
 def write_published(comparisons: Sequence[PublishedComparison], folder: Path, command: str) -> list[Path]:
-    """Write published.md and published.csv, with the command, the commit and the date."""
-    rows = published_rows(comparisons)
-    lines = [
-        "# Published points",
-        "",
-        f"`{command}`, {describe_commit()}.",
-        "Efficiencies are simulated, not run.",
-        "",
-        _describe_fit(comparisons),
-        "",
-        *markdown_table(rows),
-        "",
-        *(f"{line}\n" for line in describe_failures(comparisons)),
-    ]
+    """Write published.html and published.csv, with the command, the commit and the date."""
+    page = Page("Published points", "Efficiencies are simulated, not run.")
+    add_published_points(page, comparisons)
+    page.footer([command, describe_commit()])
     return [
-        atomic.write_text(folder / "published.md", "\n".join(lines)),
-        atomic.write_text(folder / "published.csv", format_csv(rows)),
+        atomic.write_text(folder / "published.csv", format_csv(published_rows(comparisons))),
+        page.write(folder / "published.html"),
     ]

@@ -21,7 +21,6 @@ from bigbatch.errors import Problem, did_you_mean
 from bigbatch.parts import explain_validation_error
 from bigbatch.scaling.ddp import SimulatedDDP
 from bigbatch.scaling.horovod import SimulatedHorovod
-from bigbatch.scaling.jitter import expected_slowdown, representative_slowdowns, slowdown_quantile
 from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.options import SimulationOptions
 from bigbatch.scaling.profile import Profile
@@ -75,7 +74,7 @@ class StepSimulator:
 
     def expected_step(self, ranks: int) -> SimulatedStep:
         """Simulate one step in which the slowest rank has its expected slowdown."""
-        profile = self._slow_down(expected_slowdown(self.machine.jitter, ranks), ranks, self.machine)
+        profile = self._slow_down(self.machine.jitter.expected_slowdown(ranks), ranks, self.machine)
         return self.engine.simulate_step(profile, self.machine, ranks)
 
     def step_us(self, ranks: int, *, quantile: float | None = None, zero_cost: Collection[str] = ()) -> float:
@@ -112,9 +111,9 @@ class StepSimulator:
         jitter = self.machine.jitter
         factors: tuple[float, ...] = (1.0,)
         if "jitter" not in zero_cost and quantile is not None:
-            factors = (slowdown_quantile(jitter, ranks, quantile),)
+            factors = (jitter.slowdown_quantile(ranks, quantile),)
         elif "jitter" not in zero_cost:
-            factors = representative_slowdowns(jitter, ranks)
+            factors = jitter.representative_slowdowns(ranks)
         machine = self.machine.without_core_sharing() if "sharing" in zero_cost else self.machine
         profile = self._slow_down(1.0, ranks, machine)
         return self.engine.simulate_steps(profile, factors, machine, ranks, zero_cost=zero_cost)
@@ -132,16 +131,14 @@ def rank_counts(to: int, points: int, ranks_per_node: int) -> list[int]:
         return [to]
     # several small numbers round to the same: a finer grid makes up for them
     for gaps in range(points - 1, 4 * points):
-        found = {_round_to_nodes(to ** (index / gaps), to, ranks_per_node) for index in range(gaps + 1)}
+        counts = (to ** (index / gaps) for index in range(gaps + 1))
+        found = {
+            max(1, round(count)) if count <= ranks_per_node else round(count / ranks_per_node) * ranks_per_node
+            for count in counts
+        }
         if len(found) >= points:
             break
-    return sorted(found)
-
-
-def _round_to_nodes(ranks: float, to: int, ranks_per_node: int) -> int:
-    if ranks <= ranks_per_node:
-        return max(1, round(ranks))
-    return min(to, round(ranks / ranks_per_node) * ranks_per_node)
+    return sorted({min(to, count) for count in found})
 
 
 @dataclass(frozen=True)
@@ -160,12 +157,12 @@ class Simulation:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat record per point, for CSV and JSON."""
-        return [
-            {name: value for name, value in asdict(point).items() if name != "term_cost_us"}
-            | {f"{term}_cost_us": point.term_cost_us[term] for term in TERMS}
-            | {"bottleneck": point.bottleneck}
-            for point in self.points
-        ]
+        rows = []
+        for point in self.points:
+            fields = asdict(point)
+            costs = {f"{term}_cost_us": cost for term, cost in fields.pop("term_cost_us").items()}
+            rows.append(fields | costs | {"bottleneck": point.bottleneck})
+        return rows
 
     def to_json(self) -> dict[str, Any]:
         return {

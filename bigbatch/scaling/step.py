@@ -1,36 +1,79 @@
-"""One simulated step: the compute stream and the communication stream from the forward pass to the update."""
+"""One simulated step: the compute stream and the communication stream from the forward pass to the update.
+
+A GPU communicates while it computes, and neither slows the other. Where ranks sum on their own cores (gloo), an
+all-reduce takes CPU time from the computation (`AllReduceTimes.cpu_points`), and takes longer itself meanwhile
+(`AllReduceTimes.busy_points`).
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from bigbatch.scaling.allreduce import AllReduceCosts
 from bigbatch.scaling.machine import FrozenModel, Machine
 from bigbatch.scaling.phases import Bar, StepPhases, covered_time
 from bigbatch.scaling.profile import Profile
-from bigbatch.scaling.shared_cores import SharedCores
+
+_LEAST_SPEED = 0.05  # computing never stops: the scheduler gives it its turns
 
 
-class SimulatedMessage(NamedTuple):
-    """One all-reduce on the communication stream. Times are from the start of the backward pass."""
+@dataclass
+class SharedCores:
+    """The backward pass of one rank over time. Messages are added in the order of time and do not overlap."""
 
-    start_us: float
-    end_us: float
-    bytes: int
-    algorithm: str
+    profile: Profile
+    slowdowns: list[tuple[float, float, float]] = field(default_factory=list)  # start, end, speed of computing
+
+    def time_of_progress(self, progress_us: float) -> float:
+        """Return when computing has done what takes `progress_us` without communication."""
+        now_us = done_us = 0.0
+        for start_us, end_us, speed in self.slowdowns:
+            if done_us + (start_us - now_us) >= progress_us:
+                break
+            done_us += start_us - now_us
+            if done_us + (end_us - start_us) * speed >= progress_us:
+                return start_us + (progress_us - done_us) / speed
+            done_us += (end_us - start_us) * speed
+            now_us = end_us
+        return now_us + progress_us - done_us
+
+    def add_message(self, start_us: float, alone_us: float, busy_us: float, cpu_us: float) -> float:
+        """Return the end of a message: `alone_us` on idle cores; `busy_us` beside computing, which loses `cpu_us`."""
+        if not cpu_us and alone_us == busy_us:
+            return start_us + alone_us
+        computed_us = self.time_of_progress(self.profile.backward_us)
+        if start_us >= computed_us:
+            return start_us + alone_us
+        speed = max(_LEAST_SPEED, 1 - cpu_us / busy_us)
+        both_until_us = min(start_us + busy_us, start_us + (computed_us - start_us) / speed)
+        self.slowdowns.append((start_us, both_until_us, speed))
+        left_us = alone_us * (1 - (both_until_us - start_us) / busy_us)
+        return both_until_us + left_us
+
+    def slowed_profile(self) -> Profile:
+        """Return the profile with the time that each layer took."""
+        if not self.slowdowns:
+            return self.profile
+        layers, progress_us, now_us = [], 0.0, 0.0
+        for layer in self.profile.layers:
+            progress_us += layer.backward_us
+            end_us = self.time_of_progress(progress_us)
+            layers.append(replace(layer, backward_us=end_us - now_us))
+            now_us = end_us
+        return replace(self.profile, layers=tuple(layers))
 
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """A step of the slowest rank: its computation, and its communication from the start of the backward pass."""
+    """A step of the slowest rank: its computation, and its communication in times from the start of backward."""
 
     profile: Profile
     ranks: int
-    messages: tuple[SimulatedMessage, ...] = ()
-    negotiations: tuple[tuple[float, float], ...] = ()  # start and end
+    messages: tuple[Bar, ...] = ()
+    negotiations: tuple[Bar, ...] = ()
     next_cycle_us: float = 0.0  # Horovod: when its next cycle begins
 
     @property
@@ -58,11 +101,12 @@ class SimulatedStep:
             now_us += layer.backward_us
         if self.profile.update_us:
             bars.append(Bar("compute", "update", self.update_start_us, self.step_us))
-        bars += [Bar("negotiation", "negotiate", start_us + start, start_us + end) for start, end in self.negotiations]
-        for one in self.messages:
-            label = f"{one.algorithm}, {one.bytes / 2**20:.2f} MiB"
-            bars.append(Bar("communication", label, start_us + one.start_us, start_us + one.end_us, one.bytes))
-        sent = [(one.start_us, one.end_us) for one in self.messages]
+        bars += [
+            bar._replace(start_us=start_us + bar.start_us, end_us=start_us + bar.end_us)
+            for bar in (*self.negotiations, *self.messages)
+        ]
+        sent = [(bar.start_us, bar.end_us) for bar in self.messages]
+        agreed_us = sum(bar.end_us - bar.start_us for bar in self.negotiations)  # one after the other
         return StepPhases(
             step_us=self.step_us,
             forward_us=self.profile.forward_us,
@@ -70,7 +114,7 @@ class SimulatedStep:
             exposed_us=self.exposed_us,
             overlapped_us=covered_time(sent, until=self.profile.backward_us),
             update_us=self.profile.update_us,
-            negotiation_us=covered_time(self.negotiations, until=self.step_us) if self.negotiations else None,
+            negotiation_us=agreed_us if self.negotiations else None,
             bars=tuple(bars),
         )
 
@@ -107,7 +151,7 @@ class CommunicationStream:
     def __init__(self, profile: Profile, costs: AllReduceCosts) -> None:
         self.costs = costs
         self.cores = SharedCores(profile)
-        self.messages: list[SimulatedMessage] = []
+        self.messages: list[Bar] = []
         self.free_us = 0.0
 
     def send(self, ready_us: float, size_bytes: int, copies_us: float = 0.0, copies_cpu_us: float = 0.0) -> None:
@@ -120,4 +164,5 @@ class CommunicationStream:
             self.costs.busy_us(size_bytes) + copies_us,
             self.costs.cpu_us(size_bytes) + copies_cpu_us,
         )
-        self.messages.append(SimulatedMessage(start_us, self.free_us, size_bytes, cost.algorithm))
+        label = f"{cost.algorithm}, {size_bytes / 2**20:.2f} MiB"
+        self.messages.append(Bar("communication", label, start_us, self.free_us, size_bytes))

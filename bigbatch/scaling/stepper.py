@@ -83,6 +83,10 @@ class Stepper(AssembledRun):
 
         batch = self.batches.next(self.progress, self.global_batch, self.split)
         take_step(self, batch, Position(0.0, 1.0, self.global_batch), around_update)
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        """Wait for a GPU, so that a time ends with its work."""
         if self.engine.device.type == "cuda":
             torch.cuda.synchronize(self.engine.device)
 
@@ -99,11 +103,16 @@ def record_steps(stepper: Stepper, steps: int = 1) -> list[StepPhases]:
     def now_us() -> float:
         return 1e6 * (time.perf_counter() - started)
 
+    def forward_ended(*_: object) -> None:
+        stepper.synchronize()
+        add_computed("forward")
+
     def add_computed(label: str) -> None:
         computed.append(Bar("compute", label, computed[-1].end_us if computed else 0.0, now_us()))
 
     def gradient_summed() -> None:
         nonlocal summed_us
+        stepper.synchronize()
         summed_us = now_us()
 
     def recorded_all_reduce(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
@@ -119,7 +128,7 @@ def record_steps(stepper: Stepper, steps: int = 1) -> list[StepPhases]:
             work.get_future().add_done_callback(record)
         return work
 
-    hooks: list[Any] = [stepper.gradient.forward.wrapped.register_forward_hook(lambda *_: add_computed("forward"))]
+    hooks: list[Any] = [stepper.gradient.forward.wrapped.register_forward_hook(forward_ended)]
     for name, parameter in stepper.model.named_parameters():
         if parameter.requires_grad and not stepper.engine.forward_is_collective:
             hooks.append(parameter.register_post_accumulate_grad_hook(lambda _, name=name: add_computed(name)))

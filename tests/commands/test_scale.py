@@ -120,10 +120,10 @@ def test_plan_answers_from_a_number_and_from_advice(here, capsys):
 
 def test_published_writes_its_command_commit_and_date(here, capsys):
     scale("published", "--out", "o")
-    text = (here / "o" / "published.md").read_text()
+    text = (here / "o" / "published.html").read_text()
     assert "simulated, not run" in text
     assert "commit " in text
-    assert "| ResNet-50, Summit | 6144 | 87.0% |" in text
+    assert '<td>ResNet-50, Summit</td><td class="number">6,144</td><td>87.0%</td>' in text
 
 
 def test_a_machine_is_printed_as_a_start_for_ones_own(here, capsys):

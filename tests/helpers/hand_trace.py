@@ -2,7 +2,7 @@
 
 Moments in these comments are microseconds after second 1,000,000,000 since 1970.
 
-    rank 0   1000 step, forward | 2000 backward | 2500-2510 gradient b | 3490-3500 c | 3500-3520 a | 5000 update | 6000
+    rank 0   1000 step, forward | 2000 backward | 2510 gradient b | 3500 c | 3520 a | 5000 update | 6000
     Horovod  2510-2600 negotiates b, 2600-3000 sends it; 3530-3700 negotiates a and c, 3700-4800 sends them together
 """
 
@@ -12,38 +12,46 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bigbatch.scaling.phases import Bar, StepPhases
 from bigbatch.scaling.tracing.spans import EngineRecording, ProfilerTrace, parse_profiler_trace, read_timeline
 
 SECOND_NS = 1_000_000_000 * 10**9
 _TIMELINE_STARTED = 500
 
 
-def mark(name: str, start: float, end: float, thread: int = 7, **args: Any) -> dict[str, Any]:
-    event = {"ph": "X", "cat": "user_annotation", "name": name, "pid": 1, "tid": thread, "ts": start}
-    return event | {"dur": end - start, "args": args}
+def event(name: str, start: float, end: float, thread: int = 7, **args: Any) -> dict[str, Any]:
+    """As the torch profiler writes it."""
+    fields = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": thread, "ts": start}
+    return fields | {"dur": end - start, "args": args}
 
 
-def rank_marks(later: float = 0.0) -> list[dict[str, Any]]:
-    return [
-        mark("bigbatch step 0", 1000 + later, 6000 + later),
-        mark("bigbatch forward", 1000 + later, 2000 + later),
-        mark("bigbatch backward", 2000 + later, 5000 + later),
-        mark("bigbatch gradient b", 2500 + later, 2510 + later),
-        mark("bigbatch gradient c", 3490 + later, 3500 + later),
-        mark("bigbatch gradient a", 3500 + later, 3520 + later),
-        mark("bigbatch update", 5000 + later, 5500 + later),
-    ]
+def step(later: float = 0.0, step_us: float = 5000.0) -> StepPhases:
+    """The step of rank 0, `later` microseconds after it."""
+    computed = (("forward", 0, 1000), ("b", 1000, 1510), ("c", 1510, 2500), ("a", 2500, 2520), ("update", 4000, 5000))
+    return StepPhases(
+        step_us=step_us,
+        forward_us=1000.0,
+        backward_us=1520.0,
+        exposed_us=1480.0,
+        overlapped_us=0.0,
+        update_us=1000.0,
+        bars=tuple(Bar("compute", label, start, end) for label, start, end in computed),
+        started_ns=SECOND_NS + round(1e3 * (1000 + later)),
+    )
 
 
-def profiler_trace(events: list[dict[str, Any]], rank: int = 0, base_ns: int = SECOND_NS) -> ProfilerTrace:
-    return parse_profiler_trace(json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": events}), rank)
+def profiler_trace(
+    events: list[dict[str, Any]], rank: int = 0, base_ns: int = SECOND_NS, steps: tuple[StepPhases, ...] | None = None
+) -> ProfilerTrace:
+    text = json.dumps({"baseTimeNanoseconds": base_ns, "traceEvents": events})
+    return parse_profiler_trace(text, rank, steps or (step(),), computing_thread=7)
 
 
 def recording(folder: Path) -> EngineRecording:
     """Rank 1 has another base, a second earlier, and begins its step 200 µs before rank 0."""
-    second = profiler_trace(rank_marks(1e6 - 200), 1, SECOND_NS - 10**9)
+    second = profiler_trace([event("aten::mul", 1e6 + 900, 1e6 + 1000)], 1, SECOND_NS - 10**9, (step(-200),))
     timeline = read_timeline(write_timeline(folder / "timeline.json"))
-    return EngineRecording("horovod", [profiler_trace(rank_marks()), second], timeline)
+    return EngineRecording("horovod", [profiler_trace([event("aten::mul", 1100, 1200)]), second], timeline)
 
 
 def write_timeline(path: Path) -> Path:

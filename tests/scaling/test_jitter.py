@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bigbatch.scaling.jitter import expected_slowdown, harmonic_number, representative_slowdowns, slowdown_quantile
-from bigbatch.scaling.machine import Jitter
+from bigbatch.scaling.machine import Jitter, harmonic_number
 
 EXPONENTIAL = Jitter(fraction=0.1)
 NORMAL = Jitter(fraction=0.1, kind="normal")
@@ -16,11 +15,11 @@ NORMAL = Jitter(fraction=0.1, kind="normal")
 
 def test_by_hand():
     # H_3 = 1 + 1/2 + 1/3 = 11/6; of two normal ranks the larger lies σ/√π above the mean
-    assert expected_slowdown(EXPONENTIAL, 3) == pytest.approx(1 + 0.1 * (11 / 6 - 1))
-    assert expected_slowdown(NORMAL, 2) == pytest.approx(1 + 0.1 / math.sqrt(math.pi), abs=2e-4)
+    assert EXPONENTIAL.expected_slowdown(3) == pytest.approx(1 + 0.1 * (11 / 6 - 1))
+    assert NORMAL.expected_slowdown(2) == pytest.approx(1 + 0.1 / math.sqrt(math.pi), abs=2e-4)
     # half of the steps of one exponential rank are below ln 2
-    assert slowdown_quantile(EXPONENTIAL, 1, 0.5) == pytest.approx(1 + 0.1 * (math.log(2) - 1))
-    assert slowdown_quantile(NORMAL, 1, 0.5) == pytest.approx(1)
+    assert EXPONENTIAL.slowdown_quantile(1, 0.5) == pytest.approx(1 + 0.1 * (math.log(2) - 1))
+    assert NORMAL.slowdown_quantile(1, 0.5) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("jitter", [EXPONENTIAL, NORMAL])
@@ -29,17 +28,17 @@ def test_against_draws(jitter):
     random = np.random.default_rng(0)
     draws = random.exponential(size=(steps, ranks)) - 1 if jitter is EXPONENTIAL else random.normal(size=(steps, ranks))
     largest = 1 + 0.1 * draws.max(axis=1)
-    assert expected_slowdown(jitter, ranks) == pytest.approx(largest.mean(), abs=3e-3)
+    assert jitter.expected_slowdown(ranks) == pytest.approx(largest.mean(), abs=3e-3)
     for share in (0.05, 0.95):
-        assert slowdown_quantile(jitter, ranks, share) == pytest.approx(np.quantile(largest, share), abs=5e-3)
+        assert jitter.slowdown_quantile(ranks, share) == pytest.approx(np.quantile(largest, share), abs=5e-3)
 
 
 @pytest.mark.parametrize("jitter", [EXPONENTIAL, NORMAL])
 def test_more_ranks_wait_longer_without_end_or_overflow(jitter):
-    means = [expected_slowdown(jitter, ranks) for ranks in (1, 2, 10, 1000, 100_000, 10_000_000)]
+    means = [jitter.expected_slowdown(ranks) for ranks in (1, 2, 10, 1000, 100_000, 10_000_000)]
     assert means[0] == 1
     assert means == sorted(means)
-    assert slowdown_quantile(jitter, 10_000_000, 0.05) < means[-1] < slowdown_quantile(jitter, 10_000_000, 0.95)
+    assert jitter.slowdown_quantile(10_000_000, 0.05) < means[-1] < jitter.slowdown_quantile(10_000_000, 0.95)
 
 
 def test_the_harmonic_number_is_one_function_of_two_formulas():
@@ -51,14 +50,14 @@ def test_the_harmonic_number_is_one_function_of_two_formulas():
 @pytest.mark.parametrize("jitter", [EXPONENTIAL, NORMAL])
 @pytest.mark.parametrize("ranks", [2, 1000])
 def test_steps_in_turn_are_as_unlike_as_real_ones(jitter, ranks):
-    found = representative_slowdowns(jitter, ranks)
-    assert np.mean(found) == pytest.approx(expected_slowdown(jitter, ranks))
-    assert min(found) < slowdown_quantile(jitter, ranks, 0.1)
-    assert max(found) > slowdown_quantile(jitter, ranks, 0.9)
+    found = jitter.representative_slowdowns(ranks)
+    assert np.mean(found) == pytest.approx(jitter.expected_slowdown(ranks))
+    assert min(found) < jitter.slowdown_quantile(ranks, 0.1)
+    assert max(found) > jitter.slowdown_quantile(ranks, 0.9)
     assert found != tuple(sorted(found))
 
 
 def test_no_jitter_is_none():
-    assert representative_slowdowns(Jitter(), 100_000) == (1.0,)
-    assert expected_slowdown(Jitter(), 100_000) == 1
-    assert slowdown_quantile(Jitter(), 100_000, 0.95) == 1
+    assert Jitter().representative_slowdowns(100_000) == (1.0,)
+    assert Jitter().expected_slowdown(100_000) == 1
+    assert Jitter().slowdown_quantile(100_000, 0.95) == 1

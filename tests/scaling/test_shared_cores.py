@@ -11,8 +11,8 @@ from hand import PROFILE, links, pair
 from bigbatch.scaling import ddp, horovod
 from bigbatch.scaling.machine import AllReduceTimes, Jitter, MeasuredLinks
 from bigbatch.scaling.profile import Layer
-from bigbatch.scaling.shared_cores import SharedCores
 from bigbatch.scaling.simulation import StepSimulator, configure_engine
+from bigbatch.scaling.step import SharedCores
 
 
 def test_a_message_takes_its_cpu_time_from_computing():

@@ -33,9 +33,8 @@ from bigbatch.engines import Engine, ddp
 from bigbatch.engines.horovod import Horovod
 from bigbatch.run import Run
 from bigbatch.scaling.horovod import SimulatedHorovod
-from bigbatch.scaling.jitter import harmonic_number
 from bigbatch.scaling.layers import WARMUP_STEPS, median_profile
-from bigbatch.scaling.machine import AllReduceTimes, Jitter, Machine, MeasuredLinks
+from bigbatch.scaling.machine import AllReduceTimes, Jitter, Machine, MeasuredLinks, harmonic_number
 from bigbatch.scaling.profile import Profile
 from bigbatch.scaling.ranks import run_on_ranks
 from bigbatch.scaling.stepper import DDPWithoutCommunication, Stepper, WithoutCommunication, barrier, record_steps
@@ -271,7 +270,7 @@ def summarize_rounds(rounds: Sequence[CalibrationRound], name: str = "measured h
         control_us=points[0][1],
         blocking=True,
         contention=max(1.0, median(map(_contention, rounds))),
-        # the exponential jitter whose slowest of two ranks is that much behind (see jitter.py)
+        # the exponential jitter whose slowest of two ranks is that much behind
         jitter=Jitter(fraction=min(_MOST_JITTER, max(0.0, delay) / (harmonic_number(RANKS) - 1))),
         copy_gb_s=median(copies_gb_s) if copies_gb_s else None,
     )

@@ -17,8 +17,13 @@ from types import MappingProxyType
 from typing import Any
 
 from bigbatch.engines.ddp import default_bucket_mb
-from bigbatch.scaling.measurement import calibration
-from bigbatch.scaling.measurement.calibration import RANKS, Calibration, CalibrationRound
+from bigbatch.scaling.measurement.calibration import (
+    RANKS,
+    Calibration,
+    CalibrationRound,
+    calibrate_round,
+    summarize_rounds,
+)
 from bigbatch.scaling.measurement.request import Comparison, MeasurementRequest
 from bigbatch.scaling.measurement.rounds import MeasuredRound, measure_round, rotate
 from bigbatch.scaling.phases import StepPhases
@@ -71,13 +76,9 @@ class ConfigurationTiming:
 def group_rounds(
     rounds: Sequence[MeasuredRound], with_timeline: Mapping[EngineConfiguration, MeasuredRound] = MappingProxyType({})
 ) -> dict[EngineConfiguration, ConfigurationTiming]:
-    grouped: dict[EngineConfiguration, list[MeasuredRound]] = {}
-    for one in rounds:
-        grouped.setdefault(one.configuration, []).append(one)
-    return {
-        configuration: ConfigurationTiming(configuration, tuple(own), with_timeline.get(configuration))
-        for configuration, own in grouped.items()
-    }
+    configurations = dict.fromkeys(one.configuration for one in rounds)
+    own = {name: tuple(one for one in rounds if one.configuration == name) for name in configurations}
+    return {name: ConfigurationTiming(name, own[name], with_timeline.get(name)) for name in configurations}
 
 
 @dataclass(frozen=True)
@@ -161,24 +162,21 @@ def predict_step(timing: ConfigurationTiming, simulator: StepSimulator) -> StepP
 
 
 def build_simulator(configuration: EngineConfiguration, model: Workload, calibration: Calibration) -> StepSimulator:
-    engine, profile = configuration.engine, calibration.profile
-    options = simulator_options(engine, dict(model.run(configuration).engine), profile.gradient_bytes)
-    simulated = configure_engine(engine, options)
+    engine, profile, machine = configuration.engine, calibration.profile, calibration.machine
+    simulated = configure_engine(
+        engine, simulator_options(engine, dict(model.run(configuration).engine), profile.gradient_bytes)
+    )
     if engine == "horovod":
-        return StepSimulator(profile, simulated, calibration.machine)
+        return StepSimulator(profile, simulated, machine)
     # the profile has DDP's copies into buckets in it
-    machine = calibration.machine.model_copy(update={"copy_gb_s": None})
-    return StepSimulator(calibration.profile_in_ddp, simulated, machine)
+    return StepSimulator(calibration.profile_in_ddp, simulated, machine.model_copy(update={"copy_gb_s": None}))
 
 
 def simulator_options(engine: str, options: Mapping[str, Any], gradient_bytes: int) -> dict[str, Any]:
     """Return an engine's options under the names of the simulator."""
     if engine == "horovod":
-        return {
-            "cycle_ms": max(options["cycle_ms"], 1e-3),
-            "fusion_mb": options["fusion_mb"],
-            "cache_capacity": options["cache_capacity"],
-        }
+        kept = {name: options[name] for name in ("fusion_mb", "cache_capacity")}
+        return {"cycle_ms": max(options["cycle_ms"], 1e-3), **kept}
     bucket_mb = options["bucket_mb"] or default_bucket_mb(gradient_bytes)
     # a cap of one's own holds for torch's first bucket too
     return {"bucket_mb": bucket_mb, "first_bucket_mb": bucket_mb}
@@ -239,7 +237,7 @@ def measure(
     with the rounds that are complete; before the first one is, it ends everything.
     """
     model, total = request.model, request.counts.rounds
-    calibrate = calibrate and not request.hosts and calibration.RANKS in request.ranks
+    calibrate = calibrate and not request.hosts and RANKS in request.ranks
     with_horovod = any(one.engine == "horovod" for one in request.configurations)
     counts = replace(request.counts, steps_without_communication=_STEPS_WITHOUT_COMMUNICATION if calibrate else 0)
     calibrated: list[CalibrationRound] = []
@@ -251,9 +249,7 @@ def measure(
             if calibrate:
                 report(f"round {number + 1} of {total}: calibration")
                 calibrated.append(
-                    calibration.calibrate_round(
-                        model, request.rank_batch, request.gradient_bytes, with_horovod=with_horovod
-                    )
+                    calibrate_round(model, request.rank_batch, request.gradient_bytes, with_horovod=with_horovod)
                 )
             measured = []
             for one in rotate(request.configurations, number):
@@ -275,6 +271,6 @@ def measure(
         rounds=tuple(one for measured in complete for one in measured),
         cores=os.cpu_count() or 1,
         with_timeline=timelines,
-        calibration=calibration.summarize_rounds(calibrated[: len(complete)]) if calibrated else None,
+        calibration=summarize_rounds(calibrated[: len(complete)]) if calibrated else None,
         interrupted=interrupted,
     )

@@ -17,8 +17,6 @@ from bigbatch.scaling.workload import (
     warn_if_ranks_share_cores,
 )
 
-DEFAULT_ENGINES = ("local", "ddp", "horovod")
-DEFAULT_ENGINES_ON_HOSTS = ("local", "ddp")
 CYCLES_MS = (1.0, 2.5, 5.0, 10.0, 20.0)
 _FRACTIONS_OF_MODEL = (1.0, 1 / 2, 1 / 4, 1 / 8, 1 / 16)
 
@@ -49,7 +47,14 @@ class SettingSweep:
 
     engine: str
     setting: str
-    configurations: tuple[EngineConfiguration, ...]
+    ranks: int
+    rank_batch: int
+    values: tuple[float, ...]
+
+    @property
+    def configurations(self) -> list[EngineConfiguration]:
+        settings = (((self.setting, value),) for value in self.values)
+        return [EngineConfiguration(self.engine, self.ranks, self.rank_batch, one) for one in settings]
 
 
 @dataclass(frozen=True)
@@ -77,22 +82,17 @@ def build_request(options: MeasurementOptions) -> MeasurementRequest:
     if options.out is not None:
         atomic.check_writable(options.out)
     hosts = tuple(other_hosts.parse_hosts(options.hosts))
-    engines = choose_engines(options.engines, DEFAULT_ENGINES_ON_HOSTS if hosts else DEFAULT_ENGINES)
+    engines = choose_engines(options.engines, ("local", "ddp") if hosts else ("local", "ddp", "horovod"))
     if hosts and "horovod" in engines:
         raise Problem("--hosts starts torchrun, which Horovod does not use: leave horovod out of --engines")
     ranks = _parse_ranks(options.ranks)
     model = parse_real_workload(options, engines)
     gradient_bytes = model.gradient_bytes()
     swept = build_sweeps(engines, max(ranks), options.rank_batch, gradient_bytes) if options.sweep else []
+    counts = StepCounts(rounds=options.rounds, timed_steps=options.steps)
+    compared = build_comparisons(engines, ranks, options.rank_batch)
     request = MeasurementRequest(
-        model=model,
-        counts=StepCounts(rounds=options.rounds, timed_steps=options.steps),
-        rank_batch=options.rank_batch,
-        gradient_bytes=gradient_bytes,
-        ranks=tuple(ranks),
-        comparisons=tuple(build_comparisons(engines, ranks, options.rank_batch)),
-        sweeps=tuple(swept),
-        hosts=hosts,
+        model, counts, options.rank_batch, gradient_bytes, tuple(ranks), tuple(compared), tuple(swept), hosts
     )
     for configuration in request.configurations:
         model.run(configuration)  # refuses an option that an engine does not have
@@ -138,15 +138,10 @@ def build_sweeps(engines: Sequence[str], ranks: int, rank_batch: int, gradient_b
         ("horovod", "fusion_mb"): (0.0, fractions_mb[3], fractions_mb[1], _round_mb(1.1 * model_mb)),
     }
     return [
-        build_sweep(engine, setting, listed, ranks, rank_batch)
+        SettingSweep(engine, setting, ranks, rank_batch, tuple(listed))
         for (engine, setting), listed in values.items()
         if engine in engines and ranks > 1
     ]
-
-
-def build_sweep(engine: str, setting: str, values: Sequence[float], ranks: int, rank_batch: int) -> SettingSweep:
-    configurations = (EngineConfiguration(engine, ranks, rank_batch, ((setting, value),)) for value in values)
-    return SettingSweep(engine, setting, tuple(configurations))
 
 
 def _round_mb(mb: float) -> float:

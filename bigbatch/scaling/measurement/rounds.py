@@ -21,11 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 from bigbatch.engines import Engine
 from bigbatch.run import Run
 from bigbatch.scaling.measurement.request import StepCounts
-from bigbatch.scaling.phases import Bar, StepPhases, covered_time
+from bigbatch.scaling.phases import StepPhases
 from bigbatch.scaling.ranks import run_on_ranks
 from bigbatch.scaling.simulation import ENGINES
 from bigbatch.scaling.stepper import Stepper, barrier, record_steps, without_communication
-from bigbatch.scaling.tracing.spans import HorovodTimeline
+from bigbatch.scaling.tracing.spans import add_timeline
 from bigbatch.scaling.workload import EngineConfiguration, Workload
 
 
@@ -108,24 +108,6 @@ def _others_cpu_s() -> float | None:
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy_s = (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
     return busy_s - children.ru_utime - children.ru_stime
-
-
-def add_timeline(step: StepPhases, timeline: HorovodTimeline) -> StepPhases:
-    """Return the phases with the buffers that Horovod sent, and the time of negotiating them."""
-    ready_us = step.forward_us + step.backward_us
-    end_ns = step.started_ns + int(1e3 * (ready_us + (step.exposed_us or 0.0)))
-    within = timeline.between(step.started_ns, end_ns)
-    bars = []
-    for one in within.buffers():
-        start_us, end_us = ((moment_ns - step.started_ns) / 1e3 for moment_ns in (one.start_ns, one.end_ns))
-        bars.append(Bar("communication", one.name, start_us, end_us, one.bytes))
-    sent = [(bar.start_us, bar.end_us) for bar in bars]
-    return replace(
-        step,
-        overlapped_us=None if step.exposed_us is None else covered_time(sent, until=ready_us),
-        negotiation_us=1e-3 * sum(end - start for start, end in within.negotiations()),
-        bars=tuple(bars),
-    )
 
 
 def time_steps(run: Run, engine: Engine, counts: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bigbatch.artifacts import atomic
-from bigbatch.scaling.tracing.spans import MARK, STEP, EngineRecording, HorovodTimeline, ProfilerTrace, Span
+from bigbatch.scaling.tracing.spans import EngineRecording, HorovodTimeline, ProfilerTrace, Span
 
 MOST_PLAIN_EVENTS = 20_000  # about 4 MB; more than that is compressed
 _CYCLE = "cycle"
@@ -42,41 +42,47 @@ def merge_recordings(recordings: Sequence[EngineRecording]) -> dict[str, Any]:
         names += _name_events("process", process, 0, process_name, process)
         for track, (track_name, spans) in enumerate(tracks.items(), start=1):
             names += _name_events("thread", process, track, track_name, track)
-            events += [_event(span, process, track, recording.steps.start_ns) for span in spans]
+            events += [_event(span, process, track, recording.start_ns) for span in spans]
     events.sort(key=lambda event: (event["ts"], -event.get("dur", 0.0)))  # what is around comes before what is within
     return {
         "displayTimeUnit": "ms",
-        "otherData": {f"{one.engine} began, ns since 1970": str(one.steps.start_ns) for one in recordings},
+        "otherData": {f"{one.engine} began, ns since 1970": str(one.start_ns) for one in recordings},
         "traceEvents": [*names, *events],
     }
 
 
 def _processes(recording: EngineRecording) -> Iterator[tuple[str, Tracks]]:
+    start_ns, end_ns = recording.start_ns, recording.end_ns
     for profile in recording.profiles:
-        yield f"{recording.engine} rank {profile.rank}", _rank_tracks(profile, recording.steps)
+        spans = [span for span in profile.spans if start_ns <= span.start_ns <= end_ns]
+        yield f"{recording.engine} rank {profile.rank}", _rank_tracks(profile, spans)
     if recording.timeline is not None:
-        timeline = recording.timeline.between(recording.steps.start_ns, recording.steps.end_ns)
-        yield f"{recording.engine} timeline of rank 0", _timeline_tracks(timeline)
+        yield (
+            f"{recording.engine} timeline of rank 0",
+            _timeline_tracks(recording.timeline.between(start_ns, end_ns)),
+        )
 
 
-def _rank_tracks(profile: ProfilerTrace, steps: Span) -> Tracks:
-    """Return our own marks, then the threads: the computing one, the communicating ones, the others.
-
-    Marks have a track of their own because they would overlap with events: an engine has a gradient before its operator
-    ends.
-    """
-    computing = profile.marks(STEP)[0].track
-    sending = sorted({span.track for span in profile.collectives()} - {computing}, key=str)
-    others = sorted({span.track for span in profile.spans} - {computing, *sending}, key=str)
-    names = {computing: "compute"}
+def _rank_tracks(profile: ProfilerTrace, spans: Sequence[Span]) -> Tracks:
+    """Return the recorded steps, then the threads: the computing one, the communicating ones, the others."""
+    sending = sorted({span.track for span in profile.collectives()} - {profile.computing_thread}, key=str)
+    names = {profile.computing_thread: "compute"}
     names |= {track: "communication" + (f" {index + 1}" if index else "") for index, track in enumerate(sending)}
-    names |= {track: f"thread {track}" for track in others}
-    tracks: dict[str, list[Span]] = {f"rank {profile.rank} {name}": [] for name in ("phases", *names.values())}
-    for span in profile.spans:
-        if steps.start_ns <= span.start_ns <= steps.end_ns:
-            name = "phases" if span.name.startswith(MARK) else names[span.track]
-            tracks[f"rank {profile.rank} {name}"].append(span)
+    names |= {track: f"thread {track}" for track in sorted({span.track for span in spans} - set(names), key=str)}
+    tracks = {f"rank {profile.rank} phases": list(_phase_spans(profile))}
+    for track, name in names.items():
+        tracks[f"rank {profile.rank} {name}"] = [span for span in spans if span.track == track]
     return tracks
+
+
+def _phase_spans(profile: ProfilerTrace) -> Iterator[Span]:
+    for number, step in enumerate(profile.steps):
+        yield Span(f"step {number}", step.started_ns, step.end_ns)
+        for bar in step.bars:
+            if bar.stream == "compute":
+                start_ns, end_ns = (step.started_ns + round(1e3 * us) for us in (bar.start_us, bar.end_us))
+                name = bar.label if bar.label in ("forward", "backward", "update") else f"gradient {bar.label}"
+                yield Span(name, start_ns, end_ns)
 
 
 def _timeline_tracks(timeline: HorovodTimeline) -> Tracks:

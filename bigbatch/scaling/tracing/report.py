@@ -11,27 +11,32 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-
-from rich.console import Console
+from statistics import median
 
 from bigbatch import parts
 from bigbatch.artifacts import atomic
 from bigbatch.output.figures import COLOURS, FADED, Chart
-from bigbatch.output.formatting import terminal_table
 from bigbatch.output.page import Page
-from bigbatch.scaling.report import add_table, describe_commit, draw_bars, draw_streams, markdown_table
+from bigbatch.scaling.report import (
+    TableRow,
+    add_table,
+    describe_commit,
+    draw_bars,
+    draw_streams,
+    phase_cells,
+    print_table,
+    print_text,
+)
 from bigbatch.scaling.tracing.chrome_trace import write_chrome_trace
-from bigbatch.scaling.tracing.trace import Trace
-from bigbatch.scaling.tracing.traced_step import TracedStep
+from bigbatch.scaling.tracing.trace import Trace, TracedStep
 
-_PHASES = ("step", "forward", "backward", "exposed", "update", "overlapped", "negotiation")
 _EXPLANATION = (
     "All times in milliseconds, of the fastest of the traced steps on rank 0, under the profiler, which makes a step "
     "longer: compare the parts of a step, not the engines' speeds ('bigbatch scale measure' does that). Exposed is "
-    "communication that no computation hides: from the rank's last own gradient to the sum over ranks. Overlapped is "
-    "communication while the rank still computed. Negotiation is the time in which Horovod knew a gradient of one rank "
+    "communication that no computation hides: from the rank's last own gradient to the sum over ranks. Overlap is "
+    "communication while the rank still computed. Agree is the time in which Horovod knew a gradient of one rank "
     "and waited for another's; most of it lies beside computation."
 )
 _MOST_NAMED_ROWS = 65
@@ -63,91 +68,66 @@ _TIMELINE_CAPTION = (
 
 def print_trace(trace: Trace) -> None:
     """Print a column for each engine: a terminal has room for few."""
-    engines, *columns = zip(*(row.items() for row in _step_table(trace.steps)), strict=True)
-    lines = [[column[0][0], *(_format_cell(value) for _, value in column)] for column in columns]
-    console = Console()
-    console.print(
-        f"{trace.model.label}, batch {trace.rank_batch} per rank: ms of the fastest traced step", highlight=False
+    print_text(f"{trace.model.label}, batch {trace.rank_batch} per rank: ms of the fastest traced step")
+    rows = _step_table(trace.steps)
+    print_table(
+        [{"": name, **{str(row["engine"]): row[name] for row in rows}} for name in list(rows[0])[1:]], left=("",)
     )
-    console.print(terminal_table(["", *(str(engine) for _, engine in engines)], lines, left=("",)))
 
 
-def _step_table(steps: Sequence[TracedStep]) -> list[dict[str, object]]:
-    rows = []
-    for step in steps:
-        times_us = {name: getattr(step.phases, f"{name}_us") for name in _PHASES}
-        sizes = step.phases.message_bytes
-        mib = [f"{size / 2**20:.3g}" for size in (sizes if len(sizes) <= 6 else (min(sizes), max(sizes)))]
-        rows.append(
-            {
-                "engine": step.engine,
-                "ranks": step.ranks,
-                **{name: "" if us is None else us / 1e3 for name, us in times_us.items()},
-                "messages": len(sizes),
-                "MiB each": (" " if len(sizes) <= 6 else " to ").join(mib),
-            }
-        )
-    return rows
-
-
-def _format_cell(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+def _step_table(steps: Sequence[TracedStep]) -> list[TableRow]:
+    return [
+        {"engine": step.engine, "ranks": step.ranks, "step": step.phases.step_us / 1e3, **phase_cells(step.phases)}
+        for step in steps
+    ]
 
 
 def write_report(trace: Trace, folder: Path, command: str) -> list[Path]:
-    """Write trace.json, trace_steps.json, figures (SVG, PNG, CSV), trace.md and, as the last, trace.html."""
+    """Write trace.json, trace_steps.json, figures (SVG, PNG, CSV) and, as the last, trace.html."""
     sample = " x ".join(map(str, trace.model.sample_shape))
     scale = (
         f"measured under the profiler: {trace.model.label}, samples of {sample}, batch {trace.rank_batch} per rank, "
         f"{os.cpu_count()} cores"
     )
-    figures = [figure for step in trace.steps for figure in draw_step(step, scale)]
-    rows, warning, options = _step_table(trace.steps), busy_warning(trace.loads), trace.model.engine_options
-    about = [
-        command,
-        describe_commit(),
-        f"load of one minute before each engine: {', '.join(f'{load:.2f}' for load in trace.loads)}; "
-        f"{os.cpu_count()} cores, {platform.machine()}",
-        *(f"{one.engine}: {options.get(one.engine) or 'its defaults'}" for one in trace.recordings),
-    ]
+    figures = {name: figure for step in trace.steps for name, figure in draw_step(step, scale).items()}
+    options = {one.engine: dict(trace.model.engine_options.get(one.engine, {})) for one in trace.recordings}
     chrome_trace = write_chrome_trace(trace.recordings, folder)
-    how_to_open = f"Open {chrome_trace.name} in Perfetto or in chrome://tracing (Load)."
+    page = Page(f"{trace.model.label}: one step of each engine", scale)
+    page.text(_EXPLANATION)
+    if warning := busy_warning(trace.loads):
+        page.text(warning, "warning")
+    add_table(page, _step_table(trace.steps))
+    page.charts(figures.values(), wide=True)
+    page.heading("The whole trace")
+    page.text(f"Open {chrome_trace.name} in Perfetto or in chrome://tracing (Load). It has every step of every rank.")
+    page.link(chrome_trace.name, chrome_trace.name)
+    page.footer(
+        [
+            command,
+            describe_commit(),
+            f"load of one minute before each engine: {', '.join(f'{load:.2f}' for load in trace.loads)}; "
+            f"{os.cpu_count()} cores, {platform.machine()}",
+            *(f"{engine}: {settings or 'its defaults'}" for engine, settings in options.items()),
+        ]
+    )
     numbers = {
         "model": trace.model.label,
         "rank_batch": trace.rank_batch,
         "sample_shape": list(trace.model.sample_shape),
         "command": command,
         "load_1min": list(trace.loads),
-        "settings": {one.engine: options.get(one.engine, {}) for one in trace.recordings},
-        "median_step_us": {one.engine: one.profiles[0].median_step_us for one in trace.recordings},
-        "steps": [
-            {**{name: value for name, value in asdict(step).items() if name != "phases"}, **asdict(step.phases)}
-            | {"message_bytes": step.phases.message_bytes}
-            for step in trace.steps
-        ],
+        "settings": options,
+        "median_step_us": {
+            one.engine: median(step.step_us for step in one.profiles[0].steps) for one in trace.recordings
+        },
+        "steps": [asdict(step) | {"message_bytes": step.phases.message_bytes} for step in trace.steps],
     }
-    lines = ["# One step of each engine", "", f"`{about[0]}`", "", *(f"- {line}" for line in about[1:]), ""]
-    lines += [" ".join(filter(None, [_EXPLANATION, warning])), ""]
-    lines += markdown_table([{name: _format_cell(value) for name, value in row.items()} for row in rows])
-    for figure in figures:
-        lines += ["", f"![{figure.chart.title}]({figure.name}.png)", "", figure.caption]
     written = [
         chrome_trace,
         atomic.write_text(folder / "trace_steps.json", json.dumps(numbers, indent=2)),
-        *(path for figure in figures for path in figure.chart.save(folder / figure.name)),
-        atomic.write_text(folder / "trace.md", "\n".join([*lines, "", how_to_open, ""])),
+        *(path for name, (chart, _) in figures.items() for path in chart.save(folder / name)),
+        page.write(folder / "trace.html"),
     ]
-    page = Page(f"{trace.model.label}: one step of each engine", scale)
-    page.text(_EXPLANATION)
-    if warning:
-        page.text(warning, "warning")
-    add_table(page, rows)
-    page.charts([(figure.chart, figure.caption) for figure in figures], wide=True)
-    page.heading("The whole trace")
-    page.text(f"{how_to_open} It has every step of every rank.")
-    page.link(chrome_trace.name, chrome_trace.name)
-    page.footer(about)
-    written.append(page.write(folder / "trace.html"))
     _remove_earlier_trace(folder, written)
     return written
 
@@ -171,23 +151,15 @@ def busy_warning(loads: Sequence[float]) -> str:
     )
 
 
-@dataclass(frozen=True)
-class TraceFigure:
-    name: str  # of its files
-    chart: Chart
-    caption: str
-
-
-def draw_step(step: TracedStep, scale: str) -> list[TraceFigure]:
-    """Draw the streams of a step; for Horovod also the timeline of each tensor."""
+def draw_step(step: TracedStep, scale: str) -> dict[str, tuple[Chart, str]]:
+    """Draw the streams of a step; for Horovod also the timeline of each tensor. Return charts and captions by file."""
     letter = {"horovod": "(a) ", "ddp": "(c) "}.get(step.engine, "")
     ranks = f"{step.ranks} rank" + ("s" if step.ranks > 1 else "")
-    title = f"{letter}One step of {step.engine} on {ranks}, rank {step.rank}"
-    streams = draw_streams(title, step.phases, scale)
-    figures = [TraceFigure(f"trace_{step.engine}", streams, _CAPTIONS.get(step.engine, _CAPTIONS["fsdp"]))]
+    streams = draw_streams(f"{letter}One step of {step.engine} on {ranks}, rank 0", step.phases, scale)
+    figures = {f"trace_{step.engine}": (streams, _CAPTIONS.get(step.engine, _CAPTIONS["fsdp"]))}
     if step.tensors:
         tensors = _draw_tensors(f"(b) Horovod's timeline of the same step, {ranks}", step, scale)
-        figures.append(TraceFigure(f"trace_{step.engine}_timeline", tensors, _TIMELINE_CAPTION))
+        figures[f"trace_{step.engine}_timeline"] = (tensors, _TIMELINE_CAPTION)
     return figures
 
 
@@ -199,7 +171,7 @@ def _draw_tensors(title: str, step: TracedStep, scale: str) -> Chart:
     rows = {tensor: len(tensors) - 1 - index for index, tensor in enumerate(tensors)}
     for stream, (name, colour) in _TENSOR_COLOURS.items():
         bars = [bar for bar in step.tensors if bar.stream == stream]
-        draw_bars(chart, ((rows[bar.label], colour, bar) for bar in bars), height=0.8, legend=name)
+        draw_bars(chart, bars, [rows[bar.label] for bar in bars], [colour] * len(bars), height=0.8, label=name)
         chart.rows += [
             {"series": name, "tensor": bar.label, "ms": bar.start_us / 1e3, "end ms": bar.end_us / 1e3} for bar in bars
         ]
@@ -208,8 +180,7 @@ def _draw_tensors(title: str, step: TracedStep, scale: str) -> Chart:
     else:
         chart.axes.set_yticks([])
         chart.axes.set_ylabel(f"{len(tensors)} tensors")
-    chart.axes.set_xlim(0, step.phases.step_us / 1e3)
-    chart.axes.set_ylim(-0.6, len(tensors) - 0.4)
-    last_us = max(bar.end_us for bar in step.phases.bars if bar.stream == "compute" and bar.label != "update")
-    chart.axes.axvline(last_us / 1e3, color=FADED, linestyle=":", linewidth=1.2)
+    chart.axes.set(xlim=(0, step.phases.step_us / 1e3), ylim=(-0.6, len(tensors) - 0.4))
+    computed_us = step.phases.forward_us + step.phases.backward_us
+    chart.axes.axvline(computed_us / 1e3, color=FADED, linestyle=":", linewidth=1.2)
     return chart

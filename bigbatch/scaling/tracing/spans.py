@@ -17,19 +17,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from bigbatch.errors import Problem
-from bigbatch.scaling.phases import merge_intervals
+from bigbatch.scaling.phases import Bar, StepPhases, covered_time, merge_intervals
 
-MARK = "bigbatch "  # the prefix of our own marks in the profiler's trace
-STEP, FORWARD, BACKWARD, UPDATE, GRADIENT = (
-    f"{MARK}{what}" for what in ("step", "forward", "backward", "update", "gradient")
-)
 _COLLECTIVES = ("gloo:", "nccl:", "nccldevkernel", "ncclkernel")  # torch's collectives, and NCCL's kernels
 _DROPPED_ARGUMENTS = ("Ev Idx", "External id", "Record function id", "Concrete Inputs", "Input Strides")
 _HOROVOD_CATEGORIES = {
@@ -66,25 +61,15 @@ class Span(NamedTuple):
     def is_collective(self) -> bool:
         return self.name.lower().startswith(_COLLECTIVES)
 
-    def within(self, outer: Span) -> bool:
-        """Whether this began within another span."""
-        return outer.start_ns <= self.start_ns < outer.end_ns
-
 
 @dataclass(frozen=True)
 class ProfilerTrace:
-    """The spans of one rank, in order of time."""
+    """One rank: the steps that it recorded, and the profiler's spans in order of time, on any thread."""
 
     rank: int
+    steps: Sequence[StepPhases]
     spans: Sequence[Span]
-
-    def marks(self, name: str) -> list[Span]:
-        """Return our own marks with this name or with this first word."""
-        return [span for span in self.spans if span.name == name or span.name.startswith(f"{name} ")]
-
-    @property
-    def median_step_us(self) -> float:
-        return median(step.duration_us for step in self.marks(STEP))
+    computing_thread: int | str = 0
 
     def collectives(self) -> list[Span]:
         return [span for span in self.spans if span.is_collective]
@@ -142,13 +127,47 @@ class EngineRecording:
     timeline: HorovodTimeline | None = None
 
     @cached_property
-    def steps(self) -> Span:
-        """From the first traced step of any rank to the last."""
-        marks = [mark for profile in self.profiles for mark in profile.marks(STEP)]
-        return Span("steps", min(mark.start_ns for mark in marks), max(mark.end_ns for mark in marks))
+    def start_ns(self) -> int:
+        """When the first rank began its first traced step."""
+        return min(profile.steps[0].started_ns for profile in self.profiles)
+
+    @cached_property
+    def end_ns(self) -> int:
+        return max(profile.steps[-1].end_ns for profile in self.profiles)
 
 
-def parse_profiler_trace(text: str, rank: int) -> ProfilerTrace:
+def with_communication(
+    step: StepPhases, collectives: Sequence[Span], negotiations: Sequence[tuple[int, int]] | None = None
+) -> StepPhases:
+    """Return a step with its communication as a profiler or Horovod's timeline recorded it."""
+
+    def to_us(moment_ns: int) -> float:
+        return (moment_ns - step.started_ns) / 1e3
+
+    lanes = list(dict.fromkeys(one.track for one in collectives))  # one for each thread
+    messages = [
+        Bar("communication", one.name, to_us(one.start_ns), to_us(one.end_ns), one.bytes, lanes.index(one.track))
+        for one in collectives
+    ]
+    agreed = [Bar("negotiation", "negotiate", to_us(start), to_us(end)) for start, end in negotiations or ()]
+    sent = [(bar.start_us, bar.end_us) for bar in messages]
+    return replace(
+        step,
+        overlapped_us=None if step.exposed_us is None else covered_time(sent, step.forward_us + step.backward_us),
+        negotiation_us=None if negotiations is None else sum(bar.end_us - bar.start_us for bar in agreed),
+        bars=(*(bar for bar in step.bars if bar.stream == "compute"), *agreed, *messages),
+    )
+
+
+def add_timeline(step: StepPhases, timeline: HorovodTimeline) -> StepPhases:
+    """Return a step with the buffers that Horovod sent in it, and the time of negotiating them."""
+    within = timeline.between(step.started_ns, step.end_ns)
+    return with_communication(step, within.buffers(), within.negotiations())
+
+
+def parse_profiler_trace(
+    text: str, rank: int, steps: Sequence[StepPhases] = (), computing_thread: int | str = 0
+) -> ProfilerTrace:
     """Read events with a duration, without those whose end the profiler did not see."""
     spans = []
     try:
@@ -170,7 +189,7 @@ def parse_profiler_trace(text: str, rank: int) -> ProfilerTrace:
             spans.append(span._replace(bytes=_input_bytes(args)) if span.is_collective else span)
     except (ValueError, KeyError, TypeError) as error:
         raise Problem(f"rank {rank} returned no trace of the torch profiler ({error!r}): rerun the trace") from error
-    return ProfilerTrace(rank, sorted(spans, key=lambda span: span.start_ns))
+    return ProfilerTrace(rank, steps, sorted(spans, key=lambda span: span.start_ns), computing_thread)
 
 
 def _input_bytes(args: Mapping[str, Any]) -> int:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import cast, get_args
 
 import torch
-from torch.profiler import ProfilerActivity, profile, record_function
+from pydantic import BaseModel
+from torch.profiler import ProfilerActivity, profile
 
 from bigbatch.artifacts import atomic
 from bigbatch.engines import Engine
 from bigbatch.run import Run
 from bigbatch.scaling.options import TraceOptions
+from bigbatch.scaling.phases import Bar, StepPhases, Stream
 from bigbatch.scaling.ranks import run_on_ranks
-from bigbatch.scaling.stepper import Stepper, barrier
-from bigbatch.scaling.tracing import spans
-from bigbatch.scaling.tracing.spans import EngineRecording
-from bigbatch.scaling.tracing.traced_step import TracedStep, fastest_step
+from bigbatch.scaling.stepper import Stepper, barrier, record_steps
+from bigbatch.scaling.tracing.spans import (
+    EngineRecording,
+    HorovodTimeline,
+    add_timeline,
+    parse_profiler_trace,
+    with_communication,
+)
 from bigbatch.scaling.workload import (
     EngineConfiguration,
     Workload,
@@ -33,6 +39,17 @@ from bigbatch.scaling.workload import (
 )
 
 _WARMUP_STEPS = 4  # DDP rebuilds its buckets after the first, Horovod's cache knows all tensors after the second
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A step of rank 0."""
+
+    engine: str
+    ranks: int
+    number: int  # of the traced steps
+    phases: StepPhases
+    tensors: tuple[Bar, ...] = ()  # from Horovod's timeline; a bar's label is the tensor's name
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,14 @@ class Trace:
     @cached_property
     def steps(self) -> list[TracedStep]:
         return [fastest_step(recording) for recording in self.recordings]
+
+
+class RankRecording(BaseModel):
+    """What a rank returns: its recorded steps, and the profiler's Chrome trace."""
+
+    steps: list[StepPhases]
+    profiler_trace: str
+    computing_thread: int
 
 
 def trace(options: TraceOptions) -> Trace:
@@ -72,68 +97,51 @@ def record_engine(model: Workload, configuration: EngineConfiguration, steps: in
     """Profile steps on all ranks of a configuration. However it ends, no process and no file is left."""
     horovod = configuration.engine == "horovod"
     found = run_on_ranks(profile_steps, model, configuration, options={"steps": steps}, with_timeline=horovod)
-    profiles = [spans.parse_profiler_trace(text, rank) for rank, text in enumerate(found.texts)]
+    ranks = [RankRecording.model_validate_json(text) for text in found.texts]
+    profiles = [
+        parse_profiler_trace(one.profiler_trace, rank, one.steps, one.computing_thread)
+        for rank, one in enumerate(ranks)
+    ]
     return EngineRecording(configuration.engine, profiles, found.timeline)
 
 
 def profile_steps(run: Run, engine: Engine, steps: int) -> str:
-    """On each rank: return the Chrome trace of the profiler, with marks at a step, its passes and its gradients."""
+    """On each rank: record steps under the profiler, and return a RankRecording."""
     stepper = Stepper(run, engine)
     for _ in range(_WARMUP_STEPS):
         stepper.step()
+    barrier(engine)
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-    with profile(activities=activities, record_shapes=True) as profiler, _mark_phases(stepper) as phases:
-        barrier(engine)
-        for number in range(steps):
-            with record_function(f"{spans.STEP} {number}"):
-                stepper.step(before_update=lambda: phases.begin(spans.UPDATE))
-                phases.end()
-        barrier(engine)
+    with profile(activities=activities, record_shapes=True) as profiler:
+        recorded = record_steps(stepper, steps)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(path))
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+    thread = threading.get_native_id()
+    return RankRecording(steps=recorded, profiler_trace=text, computing_thread=thread).model_dump_json()
 
 
-class _Mark:
-    """At most one mark in the trace at a time. A GPU is waited for, so that a mark ends with its work."""
-
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.device = device
-        self.current: record_function | None = None
-
-    def begin(self, name: str) -> None:
-        self.end()
-        self.current = record_function(name)
-        self.current.__enter__()
-
-    def end(self) -> None:
-        if self.device is not None and self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        if self.current is not None:
-            self.current.__exit__(None, None, None)
-            self.current = None
+def fastest_step(recording: EngineRecording) -> TracedStep:
+    """Return the shortest traced step of rank 0: the one that other processes disturbed least."""
+    profile = recording.profiles[0]
+    number, step = min(enumerate(profile.steps), key=lambda numbered: numbered[1].step_us)
+    ranks = len(recording.profiles)
+    if timeline := recording.timeline:
+        return TracedStep(
+            recording.engine, ranks, number, add_timeline(step, timeline), tuple(_tensor_bars(timeline, step))
+        )
+    sent = [one for one in profile.collectives() if step.started_ns <= one.start_ns < step.end_ns]
+    return TracedStep(recording.engine, ranks, number, with_communication(step, sent))
 
 
-@contextmanager
-def _mark_phases(stepper: Stepper) -> Iterator[_Mark]:
-    """Mark passes and gradients within the block. Backward begins where forward ended, with the loss."""
-    phases = _Mark(stepper.engine.device)
-    wrapped = stepper.gradient.forward.wrapped
-    hooks: list[Any] = [
-        wrapped.register_forward_pre_hook(lambda *_: phases.begin(spans.FORWARD)),
-        wrapped.register_forward_hook(lambda *_: phases.begin(spans.BACKWARD)),
-    ]
-    for name, parameter in stepper.model.named_parameters():
-        if parameter.requires_grad and not stepper.engine.forward_is_collective:  # FSDP's own gradients are not shown
-            # from the moment at which the gradient is computed to the moment at which the engine has it
-            gradient, label = _Mark(), f"{spans.GRADIENT} {name}"
-            hooks += [
-                parameter.register_hook(lambda _, mark=gradient, label=label: mark.begin(label)),
-                parameter.register_post_accumulate_grad_hook(lambda _, mark=gradient: mark.end()),
-            ]
-    try:
-        yield phases
-    finally:
-        for hook in hooks:
-            hook.remove()
+def _tensor_bars(timeline: HorovodTimeline, step: StepPhases) -> Iterator[Bar]:
+    """For each tensor: the time in the queue, from its gradient to its operation, and the activities after it."""
+    ready_us = {bar.label: bar.end_us for bar in step.bars if bar.stream == "compute"}
+    for one in timeline.between(step.started_ns, step.end_ns).activities:
+        tensor = str(one.track)
+        start_us, end_us = ((moment_ns - step.started_ns) / 1e3 for moment_ns in (one.start_ns, one.end_ns))
+        if one.category != "negotiation" and tensor in ready_us:  # the first after the negotiation
+            yield Bar("queue", tensor, min(ready_us.pop(tensor), start_us), start_us)
+        if one.category in get_args(Stream):
+            yield Bar(cast("Stream", one.category), tensor, start_us, end_us, one.bytes)

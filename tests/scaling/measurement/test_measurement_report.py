@@ -25,9 +25,10 @@ def test_steps_on_a_busy_machine_judge_no_simulation(measurement):
     assert measurement.refusals == []
     assert "within 25%" in report.validation_sentence(measurement)
     assert "not judged by these: the machine was too busy" in report.validation_sentence(found)
-    assert all(row[4:6] == ["", ""] and "%" not in row[6] for row in report.validation_rows(found))
-    assert all("%" in row[4] and "%" in row[6] for row in report.validation_rows(measurement))
-    assert not any("%" in row[-1] for row in report.time_rows(found))
+    assert all(row["error"] == row["within 25%"] == row["its error"] == "" for row in report.validation_rows(found))
+    judged = report.validation_rows(measurement)
+    assert all("%" in row["error"] and row["within 25%"] and "%" in row["its error"] for row in judged)
+    assert not any("%" in row["simulated"] for row in report.time_rows(found))
 
 
 def test_a_measurement_is_written_with_its_machine_and_its_page(measurement, tmp_path):

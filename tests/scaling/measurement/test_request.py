@@ -34,10 +34,8 @@ def test_weak_and_strong_scaling_ask_for_the_right_batches():
 
 def test_sweeps_change_one_setting_of_the_engines_at_hand():
     found = build_sweeps(["local", "ddp", "horovod"], 2, 8, 4 * 2**20)
-    values = {
-        (sweep.engine, sweep.setting): [dict(one.settings)[sweep.setting] for one in sweep.configurations]
-        for sweep in found
-    }
+    values = {(sweep.engine, sweep.setting): list(sweep.values) for sweep in found}
+    assert found[0].configurations[1].settings == (("bucket_mb", 0.5),)
     assert values["ddp", "bucket_mb"] == [0.25, 0.5, 1.0, 2.0, 4.0]
     assert values["horovod", "cycle_ms"] == [1.0, 2.5, 5.0, 10.0, 20.0]
     assert values["horovod", "fusion_mb"][0] == 0

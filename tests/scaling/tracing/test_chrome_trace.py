@@ -6,7 +6,7 @@ import gzip
 import json
 
 import pytest
-from hand_trace import SECOND_NS, crossing, mark, profiler_trace, rank_marks, recording
+from hand_trace import SECOND_NS, crossing, event, profiler_trace, recording
 
 from bigbatch.errors import Problem
 from bigbatch.scaling.tracing import chrome_trace
@@ -24,11 +24,12 @@ def test_horovods_timeline_is_laid_on_the_profilers_clock(by_hand):
     events = merge_recordings([by_hand])["traceEvents"]
     sent = [event for event in events if event["name"] == "ALLREDUCE"]
     assert [event["ts"] for event in sent] == [2600 - 800, 3700 - 800, 3701 - 800]
-    hook = next(event for event in events if event["name"] == "bigbatch gradient b" and event["pid"] == 1)
-    wait = next(event for event in events if event["name"] == "bigbatch backward" and event["pid"] == 1)
-    assert hook["ts"] == 2500 - 800
-    assert hook["ts"] <= sent[0]["ts"] <= sent[-1]["ts"] + sent[-1]["dur"] <= wait["ts"] + wait["dur"]
-    assert next(event for event in events if event["name"] == "bigbatch step 0")["ts"] == 0
+    gradient = next(event for event in events if event["name"] == "gradient b" and event["pid"] == 1)
+    update = next(event for event in events if event["name"] == "update" and event["pid"] == 1)
+    ready = gradient["ts"] + gradient["dur"]
+    assert ready == 2510 - 800
+    assert ready <= sent[0]["ts"] <= sent[-1]["ts"] + sent[-1]["dur"] <= update["ts"] == 5000 - 800
+    assert next(event for event in events if event["name"] == "step 0")["ts"] == 0
 
 
 def test_the_merged_trace_is_sorted_and_named(by_hand):
@@ -47,8 +48,8 @@ def test_the_merged_trace_is_sorted_and_named(by_hand):
 
 
 def test_events_of_one_row_lie_within_each_other_or_apart(by_hand, tmp_path):
-    operators = [mark("aten::mul", 3510, 3525), mark("aten::add", 3600, 3700)]  # the first ends after gradient a does
-    profile = profiler_trace([*rank_marks(), *operators])
+    # the first ends after gradient a does
+    profile = profiler_trace([event("aten::mul", 3510, 3525), event("aten::add", 3600, 3700)])
     trace = merge_recordings([EngineRecording("horovod", [profile], by_hand.timeline)])
     assert len({(event["pid"], event["tid"]) for event in trace["traceEvents"] if event["ph"] == "X"}) == 2 + 2 + 3
     assert crossing(trace) == []

@@ -7,8 +7,7 @@ from hand_trace import recording
 
 from bigbatch.scaling.tracing import report
 from bigbatch.scaling.tracing.spans import EngineRecording
-from bigbatch.scaling.tracing.trace import Trace
-from bigbatch.scaling.tracing.traced_step import fastest_step
+from bigbatch.scaling.tracing.trace import Trace, fastest_step
 from bigbatch.scaling.workload import Workload
 
 
@@ -19,9 +18,10 @@ def by_hand(tmp_path):
 
 def test_horovods_panels_show_streams_and_tensors(by_hand):
     step = fastest_step(by_hand)
-    streams, tensors = report.draw_step(step, "by hand")
-    assert (streams.name, tensors.name) == ("trace_horovod", "trace_horovod_timeline")
-    drawn = streams.chart.svg()
+    figures = report.draw_step(step, "by hand")
+    assert list(figures) == ["trace_horovod", "trace_horovod_timeline"]
+    (streams, streams_caption), (tensors, tensors_caption) = figures.values()
+    drawn = streams.svg()
     for text in (
         "(a) One step of horovod on 2 ranks",
         "compute",
@@ -32,12 +32,12 @@ def test_horovods_panels_show_streams_and_tensors(by_hand):
     ):
         assert text in drawn, text
     assert "3.9 KiB" in drawn  # 4000 bytes, on their bar
-    drawn = tensors.chart.svg()
+    drawn = tensors.svg()
     for text in ("(b) Horovod", "waits for its turn", "all-reduce", "copied", ">a<", ">b<", ">c<"):
         assert text in drawn, text
-    assert {"series": "all-reduce", "tensor": "a", "ms": 2.76, "end ms": 3.7} in tensors.chart.rows
-    assert "Fig. 8 (a)" in streams.caption
-    assert "Fig. 8 (b)" in tensors.caption
+    assert {"series": "all-reduce", "tensor": "a", "ms": 2.76, "end ms": 3.7} in tensors.rows
+    assert "Fig. 8 (a)" in streams_caption
+    assert "Fig. 8 (b)" in tensors_caption
 
 
 def test_a_new_trace_takes_the_place_of_an_earlier_one(by_hand, tmp_path):
