@@ -16,7 +16,7 @@ from bigbatch import filters, parts
 from bigbatch.datasets.reading.hashing import hash_json
 from bigbatch.errors import Problem
 from bigbatch.viewer.event_log import Event, EventLog
-from bigbatch.viewer.images import ThumbnailAtlas
+from bigbatch.viewer.images import Thumbnails
 from bigbatch.viewer.overrides import KEEP, NO_OVERRIDE, Action, HistoryStep, Override, OverrideHistory
 from bigbatch.viewer.points import MapPoints
 from bigbatch.viewer.requests import RequestError, SampleNumbers, decode_samples, encode_samples
@@ -41,6 +41,7 @@ class FilterDocument:
     def __init__(self, source: FilterSource, out: Path | None = None) -> None:
         self.saved, self.dataset = source.saved, source.dataset
         self.notes = list(source.notes)
+        self._source_on_disk = _file_identity(source.saved.path)
         self.manifest = source.saved.require_manifest()
         self.path = source.saved.path
         self.export_folder = out or self.path.parent / f"{self.path.stem}.exports"
@@ -49,10 +50,10 @@ class FilterDocument:
         self.config = parts.configure("filters", self.manifest.filter)
         settings = FilterSettings.from_options(self.config.model_dump(), self.classes)
         self.points = MapPoints(self.saved, self.classes, settings.min_samples)
-        self.atlas: ThumbnailAtlas | None = None
+        self.thumbnails: Thumbnails | None = None
         if self.dataset is not None:
             try:
-                self.atlas = ThumbnailAtlas(self.dataset)
+                self.thumbnails = Thumbnails(self.dataset)
             except Problem as problem:
                 self.notes.append(f"{NO_IMAGES} {problem}")
         self._filter_hash = hash_json({"points": self.points.hash, "filter": self.manifest.filter})
@@ -108,11 +109,11 @@ class FilterDocument:
         values = snapshot.override_values
         return np.where(values == NO_OVERRIDE, by_filter, values == KEEP)
 
-    def require_atlas(self) -> ThumbnailAtlas:
-        """Return the atlas, or refuse with the reason why there is none."""
-        if self.atlas is None:
+    def require_thumbnails(self) -> Thumbnails:
+        """Return the thumbnails, or refuse with the reason why there are none."""
+        if self.thumbnails is None:
             raise RequestError(next(note for note in self.notes if note.startswith(NO_IMAGES)), 404)
-        return self.atlas
+        return self.thumbnails
 
     def override_log(self) -> dict[str, object]:
         """Return all overrides for the page, undone ones too."""
@@ -148,6 +149,15 @@ class FilterDocument:
         decided = self._decide_eps(settings)
         with self._lock:
             return self._record({"event": "settings", "settings": decided.model_dump()})
+
+    def check_source(self) -> None:
+        """Refuse to go on where the file is not the one that was opened: decisions would belong to another map."""
+        if _file_identity(self.path) != self._source_on_disk:
+            raise RequestError(
+                f"{self.path.name} was changed or removed while it was open: end 'bigbatch view' and start it again; "
+                f"everything up to now is saved in {self.log.path.name}",
+                409,
+            )
 
     def close(self) -> None:
         self.log.close()
@@ -204,6 +214,14 @@ class FilterDocument:
                 f"{self.path.name} was made again after {self.log.path.name} was written: "
                 "overrides stay, eps and the other settings are those of the new file."
             )
+
+
+def _file_identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _log_path(source: Path, out: Path | None) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ipaddress
+import re
 import secrets
 import socket
 from collections.abc import Callable
@@ -12,14 +13,17 @@ from collections.abc import Callable
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bigbatch.viewer.requests import RequestError
 
 MAX_BODY_BYTES = 8 << 20
 _MAX_DISCARDED_BYTES = 256 << 20
 _DISCARD_SECONDS = 5.0
+RECEIVE_SECONDS = 30.0  # for all of a request: one that trickles in would hold its connection for ever
 _KEY_BYTES = 32
 _TOO_LARGE = 413
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([^][:@/?#\s]+))(?::[0-9]{1,5})?")  # no user, no path
 _CONTENT_POLICY = "default-src 'self'; img-src 'self' blob: data:; style-src 'self'"
 
 
@@ -81,13 +85,19 @@ class RequestGuard:
             return  # no websockets
 
         received_bytes = 0
-        too_large = False
+        body_complete = too_large = False
+        deadline = asyncio.get_running_loop().time() + RECEIVE_SECONDS
 
         async def receive_limited() -> Message:
             """Count the bytes of a body as it arrives: it may have no length."""
-            nonlocal received_bytes
-            message = await receive()
+            nonlocal received_bytes, body_complete
+            try:
+                async with asyncio.timeout_at(None if body_complete else deadline):
+                    message = await receive()
+            except TimeoutError:
+                raise RequestError("the request did not arrive in time: try again", 408) from None
             received_bytes += len(message.get("body", b""))
+            body_complete = not message.get("more_body", False)
             if received_bytes > MAX_BODY_BYTES:
                 raise _too_large_error()
             return message
@@ -117,7 +127,8 @@ class RequestGuard:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         # names only: a forwarded port has another number. Any other name may be DNS rebinding
-        name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
+        parsed = _HOST.fullmatch(host)
+        name = parsed[1] or parsed[2] if parsed else ""
         if name.lower() not in self.hosts and not (self.allows_any_address and _is_address(name)):
             raise RequestError(f"this server is not '{host}': open the address that it printed", 421)
         origin = headers.get("origin")
@@ -136,6 +147,22 @@ class RequestGuard:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
             raise _too_large_error()
+
+
+class TimedProtocol(H11Protocol):
+    """Closes a connection on which no request arrives in time; uvicorn waits for ever for the rest of its headers."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(RECEIVE_SECONDS, self._close_if_still_after, self.cycle)
+
+    def _close_if_still_after(self, last_request: object) -> None:
+        if self.transport.is_closing():
+            return
+        if self.cycle is last_request and (self.cycle is None or self.cycle.response_complete):
+            self.transport.close()
+        else:
+            self.loop.call_later(RECEIVE_SECONDS, self._close_if_still_after, self.cycle)
 
 
 def _too_large_error() -> RequestError:

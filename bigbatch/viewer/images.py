@@ -1,10 +1,10 @@
-"""The images of a dataset's training samples: thumbnails in atlas pages, and single images at full size."""
+"""The images of a dataset's training samples: thumbnails in sprites, and single images at full size."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isqrt
 
 import numpy as np
 import torch
@@ -15,12 +15,11 @@ from bigbatch.datasets.arrays import ArraySamples
 from bigbatch.datasets.reading.images import InMemoryImages
 from bigbatch.datasets.reading.lazy_images import LazyImages
 from bigbatch.errors import Problem
-from bigbatch.viewer.requests import RequestError
 
-_MAX_PAGE_SIDE = 2048  # pixels: browsers fail on much larger images
 _MAX_THUMBNAIL_SIDE = 64
-_MAX_PER_PAGE = 1024
-_MAX_PER_PAGE_DECODED = 256  # images in files: a page then takes a second, not half a minute
+_ACROSS = 16
+_PER_SPRITE = 256
+_PER_SPRITE_DECODED = 48  # images in files: a sprite then takes a fraction of a second
 _BROKEN_GREY = 128
 
 
@@ -51,19 +50,18 @@ def load_image(dataset: Dataset, sample: int, longest_side: int | None = None) -
 
 
 @dataclass(frozen=True)
-class AtlasLayout:
-    """How thumbnails lie on pages: sample s is thumbnail s % per_page of page s // per_page, row by row."""
+class SpriteLayout:
+    """How thumbnails lie on a sprite: row by row, in the order asked for."""
 
     width: int
     height: int
-    channels: int
-    per_page: int
     across: int
-    pages: int
+    per_sprite: int
+    shrunk: bool  # whether the images themselves are larger
 
 
-class ThumbnailAtlas:
-    """Pages of thumbnails in the order of sample numbers, so that they do not depend on the filter."""
+class Thumbnails:
+    """Small images of samples. A sprite has those of many samples, so that a screenful takes one or two requests."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
@@ -71,28 +69,22 @@ class ThumbnailAtlas:
         if (isinstance(samples, ArraySamples) and samples.images is None) or len(shape) != 3 or shape[0] not in (1, 3):
             raise Problem("samples of this dataset have none.")
         first = load_image(dataset, 0)
+        self.mode = "L" if first.mode == "L" else "RGB"
         shrink = min(1.0, _MAX_THUMBNAIL_SIDE / max(first.size))
         width, height = (max(1, round(side * shrink)) for side in first.size)
-        side_limit = isqrt(_MAX_PER_PAGE)
-        if not isinstance(samples, ArraySamples | InMemoryImages):
+        in_memory = isinstance(samples, ArraySamples | InMemoryImages)
+        if not in_memory:
             width = height = max(width, height)  # files differ in shape: a square fits all
-            side_limit = isqrt(_MAX_PER_PAGE_DECODED)
-        across = min(_MAX_PAGE_SIDE // width, side_limit)
-        per_page = across * min(_MAX_PAGE_SIDE // height, side_limit)
-        channels = 1 if first.mode == "L" else 3
-        self.layout = AtlasLayout(width, height, channels, per_page, across, -(-len(samples) // per_page))
+        per_sprite = _PER_SPRITE if in_memory else _PER_SPRITE_DECODED
+        self.layout = SpriteLayout(width, height, _ACROSS, per_sprite, shrunk=shrink < 1 or not in_memory)
 
-    def page_png(self, number: int) -> bytes:
+    def sprite_png(self, samples: Sequence[int]) -> bytes:
         layout = self.layout
-        if not 0 <= number < layout.pages:
-            raise RequestError(f"there is no atlas page {number}: they are numbered 0 to {layout.pages - 1}", 404)
-        first = number * layout.per_page
-        count = min(layout.per_page, len(self.dataset.train) - first)
-        rows = -(-count // layout.across)
-        sheet = Image.new("L" if layout.channels == 1 else "RGB", (layout.across * layout.width, rows * layout.height))
-        for place in range(count):
+        rows = -(-len(samples) // layout.across)
+        sheet = Image.new(self.mode, (min(len(samples), layout.across) * layout.width, rows * layout.height))
+        for place, sample in enumerate(samples):
             down, right = divmod(place, layout.across)
-            thumbnail = self._make_thumbnail(first + place)
+            thumbnail = self._make_thumbnail(sample)
             left = right * layout.width + (layout.width - thumbnail.width) // 2
             top = down * layout.height + (layout.height - thumbnail.height) // 2
             sheet.paste(thumbnail, (left, top))
@@ -106,7 +98,7 @@ class ThumbnailAtlas:
         box = (self.layout.width, self.layout.height)
         try:
             image = load_image(self.dataset, sample, 2 * max(box))
-        except Problem:  # one broken file must not hide the other thumbnails of its page; image_png names it
+        except Problem:  # one broken file must not hide the other thumbnails; image_png names it
             return Image.new("RGB", box, (_BROKEN_GREY,) * 3)
         if image.size != box:
             image.thumbnail(box, Image.Resampling.BILINEAR)

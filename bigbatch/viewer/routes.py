@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -126,6 +128,7 @@ class ViewerRoutes:
     # -- reading
 
     async def list_documents(self, request: Request) -> Response:
+        self._check_sources()
         return JSONResponse({"documents": [_describe_document(*item) for item in enumerate(self.documents)]})
 
     async def get_column(self, request: Request) -> Response:
@@ -147,15 +150,26 @@ class ViewerRoutes:
             raise RequestError(f"count must be 1 to {_MAX_NEIGHBOURS}, got {count}: ask for fewer neighbours")
         return JSONResponse(await run_in_threadpool(document.points.nearest_neighbours, sample, count))
 
-    async def get_atlas_page(self, request: Request) -> Response:
-        document, page = self._document(request), request.path_params["page"]
-        return await _cached_png(request, document, f"page-{page}", partial(document.require_atlas().page_png, page))
+    async def get_sprite(self, request: Request) -> Response:
+        document, texts = self._document(request), request.query_params.get("samples", "").split(",")
+        thumbnails = document.require_thumbnails()
+        if len(texts) > thumbnails.layout.per_sprite:
+            raise RequestError(f"a sprite has at most {thumbnails.layout.per_sprite} samples, got {len(texts)}")
+        samples = [_parse_number("samples", text) for text in texts]
+        for sample in samples:
+            document.points.check_sample(sample)
+        return Response(await run_in_threadpool(thumbnails.sprite_png, samples), media_type="image/png")
 
     async def get_image(self, request: Request) -> Response:
         document, sample = self._document(request), request.path_params["sample"]
         document.points.check_sample(sample)
-        make_png = partial(document.require_atlas().image_png, sample)
-        return await _cached_png(request, document, f"image-{sample}", make_png)
+        # the browser may keep it: it depends on dataset and sample, never on the filter
+        tag = f'"{document.saved.dataset_hash[:32]}-{sample}"'
+        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        png = await run_in_threadpool(document.require_thumbnails().image_png, sample)
+        return Response(png, media_type="image/png", headers=headers)
 
     async def get_accuracy(self, request: Request) -> Response:
         series = await run_in_threadpool(accuracy_series, self._document(request), self.runs_dir)
@@ -183,6 +197,7 @@ class ViewerRoutes:
         return await self._change(partial(document.change_settings, settings))
 
     async def _change(self, change: Callable[[], int]) -> Response:
+        self._check_sources()
         revision = await run_in_threadpool(change)
         self.changes.notify()
         return JSONResponse({"revision": revision})
@@ -198,6 +213,10 @@ class ViewerRoutes:
         since = [int(text) for text in texts]
         await self.changes.wait_until(lambda: any(map(gt, self._revisions(), since)), _LONG_POLL_SECONDS)
         return JSONResponse({"revisions": self._revisions()})
+
+    def _check_sources(self) -> None:
+        for document in self.documents:
+            document.check_source()
 
     def _revisions(self) -> list[int]:
         return [document.revision for document in self.documents]
@@ -231,7 +250,7 @@ def build_app(viewer: ViewerRoutes, host: str, *, framed: bool = False) -> Reque
         Route("/api/{d:int}/columns/{name}", viewer.get_column),
         Route("/api/{d:int}/clusters", viewer.compute_clusters, methods=["POST"]),
         Route("/api/{d:int}/neighbours/{sample:int}", viewer.get_neighbours),
-        Route("/api/{d:int}/atlas/{page:int}", viewer.get_atlas_page),
+        Route("/api/{d:int}/sprite", viewer.get_sprite),
         Route("/api/{d:int}/image/{sample:int}", viewer.get_image),
         Route("/api/{d:int}/accuracy", viewer.get_accuracy),
         Route("/api/{d:int}/overrides", viewer.get_overrides),
@@ -268,7 +287,7 @@ def _describe_document(number: int, document: FilterDocument) -> dict[str, objec
         "settings": document.settings.model_dump(),
         "min_samples_max": document.points.max_min_samples,
         "columns": document.columns(),
-        "images": None if document.atlas is None else asdict(document.atlas.layout),
+        "images": None if document.thumbnails is None else asdict(document.thumbnails.layout),
         "notes": [*document.notes, *info.get("notes", [])],
     }
 
@@ -277,15 +296,6 @@ async def _serve_static(path: Path, request: Request) -> Response:
     """Return a file of the page."""
     headers = {"cache-control": "no-cache"}
     return Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix], headers=headers)
-
-
-async def _cached_png(request: Request, document: FilterDocument, name: str, make_png: Callable[[], bytes]) -> Response:
-    """Return a PNG that the browser may keep: it depends on dataset and sample, never on the filter."""
-    tag = f'"{document.saved.dataset_hash[:32]}-{name}"'
-    headers = {"etag": tag, "cache-control": "private, no-cache"}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(await run_in_threadpool(make_png), media_type="image/png", headers=headers)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -299,6 +309,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
             sentence = f"{request.method} {request.url.path} is not known to this server: reload the page"
         case _:
             status = 500
+            traceback.print_exception(error)
             sentence = (
                 f"the server failed ({type(error).__name__}; see its terminal): everything up to your last change is "
                 "saved, try again"
@@ -316,7 +327,11 @@ async def _read_body(request: Request, kind: type[Body]) -> Body:
 
 
 def _query_number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, str(default))
-    if not text.lstrip("-").isdecimal() or len(text) > _MAX_DIGITS:
-        raise RequestError(f"{name}={text!r} is not a whole number: reload the page")
+    return _parse_number(name, request.query_params.get(name, str(default)))
+
+
+def _parse_number(name: str, text: str) -> int:
+    # int() takes more than digits ("1_0", " 1", digits of other scripts)
+    if not re.fullmatch(rf"-?[0-9]{{1,{_MAX_DIGITS}}}", text):
+        raise RequestError(f"{name}={text[:_MAX_DIGITS]!r} is not a whole number: reload the page")
     return int(text)

@@ -47,7 +47,7 @@ class Server:
         try:
             import uvicorn
 
-            from bigbatch.viewer.guard import SessionKeys, is_loopback
+            from bigbatch.viewer.guard import SessionKeys, TimedProtocol, is_loopback
             from bigbatch.viewer.routes import ViewerRoutes, build_app
         except ImportError as error:
             raise Problem(
@@ -70,6 +70,7 @@ class Server:
                 server_header=False,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
+                http=TimedProtocol,
             )
             self._server: Any = uvicorn.Server(config)
         except BaseException:

@@ -187,3 +187,14 @@ def test_many_changes_at_once_are_all_kept_in_one_order(kept):
         assert sorted(revisions) == list(range(1, 41))
     with open_page(kept) as page:
         assert np.flatnonzero(page.column("override", "i1") == 0).tolist() == list(range(40))
+
+
+def test_a_source_that_changes_underneath_is_named(kept):
+    with open_page(kept) as page:
+        assert page.post("0/overrides", {"action": "drop", "samples": [1]}).status_code == 200
+        before = log_of(kept).read_bytes()
+        kept.write_bytes(kept.read_bytes() + b"x")
+        for answer in (page.get("documents"), page.post("0/overrides", {"action": "drop", "samples": [2]})):
+            assert answer.status_code == 409
+            assert "kept.npz was changed or removed while it was open" in answer.json()["problem"]
+        assert log_of(kept).read_bytes() == before

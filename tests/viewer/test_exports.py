@@ -122,14 +122,12 @@ def test_pictures_in_files_are_seen_named_and_copied(pictures, tmp_path):
     dataset = datasets.load(parts.configure("datasets", filters.load(pictures).manifest.dataset.config))
     with open_page(pictures) as page:
         about = page.about()
-        assert about["images"] == {
-            "width": 64, "height": 64, "channels": 3, "per_page": 256, "across": 16, "pages": 1,
-        }  # fmt: skip
+        assert about["images"] == {"width": 64, "height": 64, "across": 16, "per_sprite": 48, "shrunk": True}
         for sample in (0, 5):
             full = Image.open(io.BytesIO(page.get(f"0/image/{sample}").content))
             assert np.array_equal(np.asarray(full), np.asarray(Image.open(dataset.train.paths[sample])))
-        sheet = Image.open(io.BytesIO(page.get("0/atlas/0").content))
-        assert sheet.size == (16 * 64, 2 * 64)
+        sheet = Image.open(io.BytesIO(page.get("0/sprite?samples=0,1").content))
+        assert sheet.size == (2 * 64, 64)
         mask = page_mask(page)
         (table,) = page.exported("csv")
         with table.open(newline="", encoding="utf-8") as file:
@@ -156,8 +154,8 @@ def test_a_broken_picture_is_named_and_spares_the_others(pictures, tmp_path):
         answer = page.get(f"0/image/{sample}")
         assert answer.status_code == 422
         assert "06.png is not a complete image" in answer.json()["problem"]
-        sheet = np.asarray(Image.open(io.BytesIO(page.get("0/atlas/0").content)))
-        assert (sheet[64 * (sample // 16) + 30, 64 * (sample % 16) + 30] == 128).all()
+        sheet = np.asarray(Image.open(io.BytesIO(page.get(f"0/sprite?samples={sample},0").content)))
+        assert (sheet[30, 30] == 128).all()
         assert page.get(f"0/image/{sample + 1}").status_code == 200
 
 
@@ -167,7 +165,7 @@ def test_without_its_dataset_the_page_says_why_there_are_no_images(pictures, tmp
         about = page.about()
         assert about["images"] is None
         assert any("There are no images: there is no folder" in note for note in about["notes"])
-        assert page.get("0/atlas/0").status_code == 404
+        assert page.get("0/sprite?samples=0,1").status_code == 404
         assert page.get("0/image/0").json()["problem"].startswith("There are no images")
         assert page.post("0/overrides", {"action": "drop", "samples": [1]}).status_code == 200
         result = page.exported("kept")[0]

@@ -10,10 +10,19 @@ import httpx
 import pytest
 from viewer_pages import BASE, open_documents, open_page
 
+from bigbatch.viewer import guard
 from bigbatch.viewer.guard import MAX_BODY_BYTES
 from bigbatch.viewer.server import Server, ServerOptions
 
-GETS = ["documents", "0/columns/label", "0/neighbours/0", "0/atlas/0", "0/image/0", "0/overrides", "0/accuracy"]
+GETS = [
+    "documents",
+    "0/columns/label",
+    "0/neighbours/0",
+    "0/sprite?samples=0",
+    "0/image/0",
+    "0/overrides",
+    "0/accuracy",
+]
 GETS += ["changes?since=0", "0/exports/kept-1.npz"]
 POSTS = ["0/clusters", "0/overrides", "0/undo", "0/redo", "0/settings", "0/export"]
 
@@ -73,7 +82,19 @@ def test_nothing_is_told_without_a_session(kept):
 
 def test_another_host_or_origin_is_sent_away(kept):
     with open_page(kept) as page:
-        for host in ("evil.example", "evil.example:8642", "127.0.0.1.evil.example", "", "10.0.0.1"):
+        for host in (
+            "evil.example",
+            "evil.example:8642",
+            "127.0.0.1.evil.example",
+            "",
+            "10.0.0.1",
+            "127.0.0.1:8642@evil.example",
+            "localhost:1@evil",
+            "a@localhost",
+            "[::1]evil",
+            "localhost:99999999",
+            "localhost/x",
+        ):
             answer = page.get("documents", headers={"host": host})
             assert answer.status_code == 421, host
             assert "printed" in answer.json()["problem"]
@@ -83,6 +104,25 @@ def test_another_host_or_origin_is_sent_away(kept):
         for origin in ("http://evil.example", "null", "https://127.0.0.1:8642", "http://127.0.0.1:1"):
             assert page.get("documents", headers={"origin": origin}).status_code == 403, origin
         assert page.get("documents", headers={"origin": BASE}).status_code == 200
+
+
+def test_a_request_that_does_not_arrive_is_given_up(kept, monkeypatch):
+    monkeypatch.setattr(guard, "RECEIVE_SECONDS", 0.2)
+    server = Server([kept], ServerOptions(port=0))
+    server.start()
+    try:
+        session = session_of(server)
+        half_a_head = b"GET /api/documents HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
+        no_body = (
+            f"POST /api/0/overrides HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {session}\r\n"
+            "Content-Length: 50\r\n\r\n{"
+        ).encode()
+        for sent, answer in ((b"", b""), (half_a_head, b""), (no_body, b"HTTP/1.1 408")):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+                sock.sendall(sent)
+                assert sock.recv(100).startswith(answer)  # not a time-out of our own
+    finally:
+        server.stop()
 
 
 def test_every_answer_carries_the_policy(kept):
@@ -159,7 +199,7 @@ def test_no_path_leads_out(server, dots):
         "/api/0/{}",
         "/api/0/columns/{}",
     ]
-    places += ["/api/0/neighbours/{}", "/api/0/atlas/{}", "/api/0/image/{}", "/api/0/exports/{}", "/{}/kept.npz"]
+    places += ["/api/0/neighbours/{}", "/api/0/image/{}", "/api/0/exports/{}", "/{}/kept.npz"]
     for place in places:
         status, body = raw(server, "GET", place.format(dots), **headers)
         assert status == 404, (place, status)

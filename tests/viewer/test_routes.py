@@ -42,9 +42,7 @@ def test_a_document_says_what_it_is(page, kept):
     assert about["network"] == "viewer_pages:Net"
     assert about["revision"] == 0
     assert about["min_samples_max"] == 50
-    assert about["images"] == {
-        "width": 8, "height": 8, "channels": 1, "per_page": 1024, "across": 32, "pages": 2,
-    }  # fmt: skip
+    assert about["images"] == {"width": 8, "height": 8, "across": 16, "per_sprite": 256, "shrunk": False}
     made = filters.load(kept).manifest.info["eps"]
     settings = {"mode": "fraction", "min_samples": 5, "drop": 0.1, "per_class": True}
     assert about["settings"] == settings | {"eps": [made[name] for name in about["classes"]]}
@@ -212,23 +210,36 @@ def test_neighbours_are_the_nearest_of_any_class(page):
     assert page.get("0/neighbours/17?count=0").status_code == 422
 
 
-def test_atlas_and_images_are_those_of_the_sample(page):
-    answers = [page.get(f"0/atlas/{number}") for number in (0, 1)]
-    sheets = [np.asarray(Image.open(io.BytesIO(answer.content))) for answer in answers]
-    assert answers[0].headers["content-type"] == "image/png"
-    assert [sheet.shape for sheet in sheets] == [(32 * 8, 32 * 8), (13 * 8, 32 * 8)]  # 1,024 thumbnails, then 413
+def test_sprites_and_images_are_those_of_the_samples(page):
+    samples = [1436, 0, *range(30, 62), 1023]
+    answer = page.get(f"0/sprite?samples={','.join(map(str, samples))}")
+    assert answer.headers["content-type"] == "image/png"
+    sheet = np.asarray(Image.open(io.BytesIO(answer.content)))
+    assert sheet.shape == (3 * 8, 16 * 8)  # 35 thumbnails, 16 in a row
     images = digits().train.images[:, 0].numpy()
-    for sample in (0, 31, 32, 1023, 1024, 1436):
+    for place, sample in enumerate(samples):
         expected = images[sample].astype(int) * 255 // 16
-        down, right = divmod(sample % 1024, 32)
-        thumbnail = sheets[sample // 1024][8 * down : 8 * down + 8, 8 * right : 8 * right + 8]
-        assert np.array_equal(thumbnail, expected)
-        full = np.asarray(Image.open(io.BytesIO(page.get(f"0/image/{sample}").content)))
-        assert np.array_equal(full, expected)
-    again = page.get("0/atlas/0", headers={"if-none-match": answers[0].headers["etag"]})
+        down, right = divmod(place, 16)
+        assert np.array_equal(sheet[8 * down : 8 * down + 8, 8 * right : 8 * right + 8], expected)
+    full = page.get("0/image/1436")
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(full.content))), images[1436].astype(int) * 255 // 16)
+    again = page.get("0/image/1436", headers={"if-none-match": full.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    assert page.get("0/atlas/2").status_code == 404
     assert page.get("0/image/1437").status_code == 404
+
+
+@pytest.mark.parametrize("samples", ["", "1437", "-1", "--5", "1,,2", "1_0", "٣", ",".join(["1"] * 257)])
+def test_a_sprite_of_impossible_samples_is_refused(page, samples):
+    answer = page.get("0/sprite", params={"samples": samples})
+    assert answer.status_code in (404, 422)
+    assert answer.json()["problem"]
+
+
+@pytest.mark.parametrize("text", ["--5", "-", "5-", "²", "9" * 30])
+def test_a_query_that_is_not_a_whole_number_is_refused(page, text):
+    answer = page.get("0/columns/eps_star", params={"min_samples": text})
+    assert answer.status_code == 422
+    assert "is not a whole number" in answer.json()["problem"]
 
 
 def test_unknown_paths_and_methods_are_answered_in_a_sentence(page):
@@ -242,13 +253,14 @@ def test_unknown_paths_and_methods_are_answered_in_a_sentence(page):
         assert answer.json()["problem"]
 
 
-def test_a_fault_of_the_servers_own_is_a_sentence_too(kept, monkeypatch):
+def test_a_fault_of_the_servers_own_is_a_sentence_too(kept, monkeypatch, capfd):
     with open_documents(kept) as opened:
         monkeypatch.setattr(opened.documents[0], "column", lambda *_: 1 / 0)
         with opened.page(raise_server_exceptions=False) as page:
             answer = page.get("0/columns/label")
     assert answer.status_code == 500
     assert "ZeroDivisionError" in answer.json()["problem"]
+    assert "ZeroDivisionError" in capfd.readouterr().err  # the terminal has the traceback
 
 
 def test_two_filters_are_compared(kept, tmp_path):

@@ -114,8 +114,8 @@ def test_no_sample_has_the_picture_of_another(kept: Path, page: Any, process: Ca
     drawn = "cells => cells.map((cell) => [cell.dataset.sample, cell.querySelector('canvas').dataset.drawn ?? null])"
     server.kill()
     page.wait_for_selector("#banner:visible")
-    # as in a large dataset: the pages of the atlas that are needed now are not here yet
-    page.evaluate("() => viewer.panels.find((panel) => panel.cells).pictures.cache.clear()")
+    # as in a large dataset: the thumbnails that are needed now are not here yet
+    page.evaluate("() => viewer.panels.find((panel) => panel.cells).pictures.held.clear()")
     before = page.eval_on_selector(".cell canvas", "canvas => canvas.toDataURL()")
     page.select_option("#gallery-sort", "sample")
     tab.settled()

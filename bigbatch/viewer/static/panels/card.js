@@ -62,7 +62,10 @@ export class SampleCard {
     if (!isNew) return;
     this.shown = key;
     clearTimeout(this.pause);
-    this.pause = setTimeout(() => this.showNeighbours(sample, this.near, key), PAUSE_MS);
+    this.pause = setTimeout(() => {
+      if (this.large && this.pictures.layout?.shrunk) this.pictures.drawFullSize(sample, this.large);
+      this.showNeighbours(sample, this.near, key);
+    }, PAUSE_MS);
   }
 
   get pictures() {

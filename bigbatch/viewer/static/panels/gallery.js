@@ -89,7 +89,9 @@ export class Gallery {
     const affects = LIST_TOPICS.some((topic) => changed.has(topic));
     if (affects || this.stale || (changed.has("selection") && selectById("gallery-show").value === "selected")) {
       clearTimeout(this.resting);
-      if (this.app.document.samples > LIVE_UP_TO) this.resting = setTimeout(() => this.updateList(), REST_MS);
+      // a slider moves on, but the next key is for the sample that the list shows next
+      const live = this.app.document.samples <= LIVE_UP_TO || changed.has("overrides");
+      if (!live) this.resting = setTimeout(() => this.updateList(), REST_MS);
       else this.updateList();
     } else this.drawCells();
     if (changed.has("focus")) this.revealFocus();

@@ -35,7 +35,10 @@ export class Toolbar {
   async colourPoints() {
     const colourBy = /** @type {"class" | "cluster"} */ (selectById("colour-by").value);
     if (colourBy === "cluster") await this.fetchClusters();
-    this.app.setAppearance({ colourBy });
+    const chosen = selectById("colour-by").value; // perhaps another one since
+    const possible = colourBy === "class" || this.app.documents.every((document) => document.clusters);
+    if (chosen === colourBy && possible) this.app.setAppearance({ colourBy });
+    else if (chosen === colourBy) selectById("colour-by").value = this.app.colourBy;
   }
 
   styleDropped() {
@@ -60,8 +63,10 @@ export class Toolbar {
       const key = JSON.stringify([min_samples, eps]);
       if (document.clustersOf === key) continue;
       try {
-        document.clusters = new Int32Array(await app.api.postForBytes(`${document.id}/clusters`, { min_samples, eps }));
-        document.clustersOf = key;
+        document.clustersWanted = key;
+        const clusters = new Int32Array(await app.api.postForBytes(`${document.id}/clusters`, { min_samples, eps }));
+        if (document.clustersWanted !== key) continue; // a later request has other settings
+        Object.assign(document, { clusters, clustersOf: key });
         anyNew = true;
       } catch (problem) {
         app.reportProblem(problem);

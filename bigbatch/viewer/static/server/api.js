@@ -32,9 +32,9 @@ export class Api {
     return (await this.request(path, { signal })).arrayBuffer();
   }
 
-  /** @param {string} path */
-  async getBlob(path) {
-    return (await this.request(path, {})).blob();
+  /** @param {string} path @param {AbortSignal} [signal] */
+  async getBlob(path, signal) {
+    return (await this.request(path, { signal, priority: "low" })).blob();
   }
 
   /** @param {string} path @returns {Promise<any>} */
@@ -50,7 +50,7 @@ export class Api {
   /** @param {string} path @param {object} body */
   send(path, body) {
     const headers = { "Content-Type": "application/json" };
-    return this.request(path, { method: "POST", body: JSON.stringify(body), headers });
+    return this.request(path, { method: "POST", body: JSON.stringify(body), headers, priority: "high" });
   }
 
   /** @param {string} path @param {RequestInit} options */

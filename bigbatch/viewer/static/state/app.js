@@ -145,8 +145,7 @@ export class App {
    * Change settings on the screen at once; `save` when the slider is released.
    * @param {Partial<Settings>} change
    */
-  changeSettings(change) {
-    const { document } = this;
+  changeSettings(change, document = this.document) {
     Object.assign(document.settings, change);
     document.fillEps();
     this.invalidate("decision", "settings");
@@ -162,11 +161,12 @@ export class App {
 
   /** @param {Settings["mode"]} mode */
   async setMode(mode) {
-    if (mode === "paper" && this.document.settings.min_samples !== PAPER.min_samples) {
+    const { document } = this; // another may be active when the server answers
+    if (mode === "paper" && document.settings.min_samples !== PAPER.min_samples) {
       if (!(await this.fetchMinSamples(PAPER.min_samples))) return;
-    }
-    this.changeSettings({ mode });
-    this.save();
+    } else document.fetching?.abort(); // a mode that was chosen before and is still waiting
+    this.changeSettings({ mode }, document);
+    this.save(document);
   }
 
   /**
@@ -174,10 +174,11 @@ export class App {
    * @param {number} minSamples
    */
   async setMinSamples(minSamples) {
-    const { settings } = this.document;
+    const { document } = this;
     if (!(await this.fetchMinSamples(minSamples))) return;
-    this.changeSettings(settings.mode === "paper" && minSamples !== PAPER.min_samples ? { mode: "manual" } : {});
-    this.save();
+    const leavesPaper = document.settings.mode === "paper" && minSamples !== PAPER.min_samples;
+    this.changeSettings(leavesPaper ? { mode: "manual" } : {}, document);
+    this.save(document);
   }
 
   /**
@@ -225,6 +226,7 @@ export class App {
 
   /** The samples that keep, drop and reset are for: the selection, or else the one in focus. */
   targets() {
+    if (this.dirty.has("overrides")) this.renderFrame(); // a key in the same frame: the gallery has to go on first
     if (this.selectedCount === 0) return this.focus < 0 ? [] : [this.focus];
     /** @type {number[]} */
     const samples = [];
@@ -240,17 +242,30 @@ export class App {
       this.notices.show("Select samples or step to one first: then keep, drop or reset them.");
       return Promise.resolve();
     }
+    // on the screen at once, so that the next key is for the next sample; sent in the order of the keys
+    const change = { value: action === "reset" ? OVERRIDE.none : OVERRIDE[action], samples };
+    document.unconfirmed.push(change);
+    for (const sample of samples) document.override[sample] = change.value;
+    this.lastOverridden = samples.length === 1 ? samples[0] : -1;
+    const done = { keep: "kept", drop: "dropped", reset: "reset to the filter" }[action];
+    this.notices.show(`${count(samples.length)} ${samples.length === 1 ? "sample" : "samples"} ${done}`);
+    this.invalidate("decision", "overrides");
     return this.enqueueWrite(document, async () => {
-      const body = { action, reason, ...encodeSamples(samples, document.samples) };
-      const { revision } = await this.api.post(`${document.id}/overrides`, body);
-      const value = action === "reset" ? OVERRIDE.none : OVERRIDE[action];
-      for (const sample of samples) document.override[sample] = value;
-      this.lastOverridden = samples.length === 1 ? samples[0] : -1;
-      const done = { keep: "kept", drop: "dropped", reset: "reset to the filter" }[action];
-      this.notices.show(`${count(samples.length)} ${samples.length === 1 ? "sample" : "samples"} ${done}`);
-      this.invalidate("decision", "overrides");
+      let revision;
+      try {
+        const body = { action, reason, ...encodeSamples(samples, document.samples) };
+        ({ revision } = await this.api.post(`${document.id}/overrides`, body));
+      } catch (problem) {
+        document.unconfirmed.shift();
+        document.setSavedOverride(document.savedOverride); // as it was
+        this.invalidate("decision", "overrides");
+        throw problem;
+      }
+      document.unconfirmed.shift();
+      for (const sample of samples) document.savedOverride[sample] = change.value;
+      Object.assign(document.log, { can_undo: true, can_redo: false });
       await this.acceptRevision(document, revision);
-      await this.fetchLog(document);
+      if (document.writes === 1) await this.fetchLog(document); // after the last of several
     });
   }
 
@@ -285,7 +300,11 @@ export class App {
    * @param {() => Promise<void>} send
    */
   enqueueWrite(document, send) {
-    document.pending = document.pending.then(send).catch((problem) => this.reportProblem(problem));
+    document.writes += 1;
+    document.pending = document.pending
+      .then(send)
+      .catch((problem) => this.reportProblem(problem))
+      .finally(() => (document.writes -= 1));
     return document.pending;
   }
 
@@ -320,7 +339,7 @@ export class App {
 
   /** @param {FilterDocument} document */
   async fetchOverrides(document) {
-    document.override = new Int8Array(await this.api.getBytes(`${document.id}/columns/override`));
+    document.setSavedOverride(new Int8Array(await this.api.getBytes(`${document.id}/columns/override`)));
     this.invalidate("decision", "overrides");
     await this.fetchLog(document);
   }

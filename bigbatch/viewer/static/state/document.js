@@ -29,12 +29,12 @@ import { OVERRIDE, PAPER, markDropped, epsForFraction, mergeSorted, sortEpsStarB
  * @property {ImageLayout | null} images
  * @property {string[]} notes
  *
- * @typedef {Object} ImageLayout  how thumbnails lie on atlas pages
+ * @typedef {Object} ImageLayout  how thumbnails lie on a sprite: row by row, in the order asked for
  * @property {number} width
  * @property {number} height
- * @property {number} per_page
  * @property {number} across
- * @property {number} pages
+ * @property {number} per_sprite
+ * @property {boolean} shrunk  whether the images themselves are larger
  *
  * @typedef {Object} LogEntry  one override
  * @property {string} at
@@ -65,6 +65,8 @@ export class FilterDocument {
     this.unsaved = null;
     /** @type {Promise<void>} the last write that was sent */
     this.pending = Promise.resolve();
+    /** writes that the server has not answered yet */
+    this.writes = 0;
     this.saveWaits = false;
     /** @type {AbortController | null} of the request for another min_samples */
     this.fetching = null;
@@ -74,10 +76,17 @@ export class FilterDocument {
     this.clusters = null;
     /** @type {string | null} the settings that the clusters belong to */
     this.clustersOf = null;
+    /** @type {string | null} the settings of the newest request for clusters */
+    this.clustersWanted = null;
     this.position = new Float32Array(0);
     this.label = new Uint16Array(0);
     this.considered = new Uint8Array(0);
+    /** of each sample, as on the screen */
     this.override = new Int8Array(0);
+    /** of each sample, as the server has it */
+    this.savedOverride = new Int8Array(0);
+    /** @type {{value: number, samples: number[]}[]} overrides on the screen that the server has not confirmed */
+    this.unconfirmed = [];
     /** @type {Float64Array} */
     this.epsStar = new Float64Array(0);
     /** @type {Int32Array | null} */
@@ -109,7 +118,7 @@ export class FilterDocument {
     this.position = new Float32Array(position);
     this.label = new Uint16Array(label);
     this.considered = new Uint8Array(considered);
-    this.override = new Int8Array(override);
+    this.setSavedOverride(new Int8Array(override));
     this.setEpsStar(epsStar);
     this.prediction = prediction && new Int32Array(prediction);
     this.confidence = confidence && new Float32Array(confidence);
@@ -164,6 +173,13 @@ export class FilterDocument {
   /** One eps for every class that has points. @param {number} eps */
   sameEpsForAll(eps) {
     return Float64Array.from(this.settings.eps, (old) => (Number.isNaN(old) ? NaN : eps));
+  }
+
+  /** The server's overrides; those that are still on their way to it come on top. @param {Int8Array} saved */
+  setSavedOverride(saved) {
+    this.savedOverride = saved;
+    this.override = saved.slice();
+    for (const { value, samples } of this.unconfirmed) for (const sample of samples) this.override[sample] = value;
   }
 
   decide() {
