@@ -175,7 +175,7 @@ export class FilterDocument {
     return Float64Array.from(this.settings.eps, (old) => (Number.isNaN(old) ? NaN : eps));
   }
 
-  /** The server's overrides; those that are still on their way to it come on top. @param {Int8Array} saved */
+  /** The server's overrides; those that are still on their way to it come on top. @param {Int8Array<ArrayBuffer>} saved */
   setSavedOverride(saved) {
     this.savedOverride = saved;
     this.override = saved.slice();
