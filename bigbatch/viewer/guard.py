@@ -9,6 +9,7 @@ import re
 import secrets
 import socket
 from collections.abc import Callable
+from typing import cast
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
@@ -152,8 +153,8 @@ class RequestGuard:
 class TimedProtocol(H11Protocol):
     """Closes a connection on which no request arrives in time; uvicorn waits for ever for the rest of its headers."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(cast(asyncio.Transport, transport))
         self.loop.call_later(RECEIVE_SECONDS, self._close_if_still_after, self.cycle)
 
     def _close_if_still_after(self, last_request: object) -> None:

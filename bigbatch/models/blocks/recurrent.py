@@ -13,5 +13,5 @@ def call_lstm(lstm: nn.LSTM, inputs: Tensor, state: HiddenState | None = None) -
     kind = inputs.device.type
     has_kernel = kind != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     with torch.autocast(kind, enabled=has_kernel and torch.is_autocast_enabled(kind)):
-        outputs, state = lstm(inputs if has_kernel else inputs.to(lstm.weight_ih_l0.dtype), state)
+        outputs, state = lstm(inputs if has_kernel else inputs.type_as(lstm.all_weights[0][0]), state)
     return outputs, state
