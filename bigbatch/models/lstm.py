@@ -14,7 +14,6 @@ from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.models.blocks.initialization import init_glorot, init_lstm_glorot
 from bigbatch.models.blocks.input_checks import image_shape
-from bigbatch.models.blocks.recurrent import call_lstm
 
 
 class Config(parts.Config):
@@ -37,7 +36,7 @@ class RowLSTM(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         rows = x.transpose(1, 2).flatten(2)  # [samples, height, channels * width]
-        _, (last_hidden, _) = call_lstm(self.lstm, self.inner(rows))
+        _, (last_hidden, _) = self.lstm(self.inner(rows))
         features: Tensor = last_hidden[-1]
         return features
 

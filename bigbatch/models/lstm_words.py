@@ -14,7 +14,8 @@ from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.models.blocks.initialization import init_glorot, init_lstm_glorot, init_lstm_uniform
 from bigbatch.models.blocks.input_checks import require_language
-from bigbatch.models.blocks.recurrent import HiddenState, call_lstm
+
+HiddenState = tuple[Tensor, Tensor]  # h and c, each [layers, streams, hidden]
 
 
 class Config(parts.Config):
@@ -62,7 +63,7 @@ class WordLSTM(nn.Module):
 
     def _run_lstm(self, tokens: Tensor, state: HiddenState | None) -> tuple[Tensor, HiddenState]:
         embedded = self.dropout(self.embedding(tokens))
-        outputs, state = call_lstm(self.lstm, embedded, state or self.zero_state(len(tokens)))
+        outputs, state = self.lstm(embedded, state or self.zero_state(len(tokens)))
         return self.dropout(outputs), state
 
 
