@@ -5,6 +5,9 @@ the other weight decays at the best learning rate, with one seed, judged on held
 its validation text) and, if wanted, with fewer samples and epochs. Larger batches follow by the scaling rule of the
 method's optimizer (`Run.at_batch`). Nothing is tuned at a large batch, and the test set chooses nothing.
 
+A decoupled weight decay is chosen as lr·λ·steps, how often the weights shrink by e during the training: λ itself would
+depend on the learning rate and on the length of the trials (Wang & Aitchison 2024; Bergsma et al. 2025).
+
 All methods have the same schedule: a straight warm-up, then a straight line to 0.
 """
 
@@ -12,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
-from bigbatch import batch_sizes
+from bigbatch import batch_sizes, parts
 from bigbatch.errors import Problem
 from bigbatch.output.figures import Band, Chart
 from bigbatch.run import Run
@@ -38,12 +41,14 @@ class Method:
 
     optimizer: Mapping[str, Any]
     lrs: tuple[float, ...]
-    weight_decays: tuple[float, ...]  # the first is that of the trials of learning rates
+    weight_decays: tuple[float, ...]  # the first is that of the trials of learning rates; lr·λ·steps if decoupled
     warmup: float = 0.04  # fraction of the training, at the small batch
 
-    def settings(self, run: Run, lr: float, weight_decay: float) -> dict[str, Any]:
-        """Return what the method changes in a run."""
+    def settings(self, run: Run, steps: int, lr: float, weight_decay: float) -> dict[str, Any]:
+        """Return what the method changes in a run of this many steps."""
         assert run.epochs is not None
+        if parts.configure("optim", dict(self.optimizer)).decouples_weight_decay:
+            weight_decay /= lr * steps
         warmup = {"kind": "gradual", "epochs": self.warmup * run.epochs}
         return {
             "optimizer": {**self.optimizer, "lr": lr, "weight_decay": weight_decay},
@@ -56,7 +61,7 @@ METHODS: dict[str, Method] = {
     "momentum": Method({"name": "momentum"}, (0.03, 0.1, 0.3, 1.0), (0.0, 1e-5, 1e-4), warmup=0.004),
     "lars": Method({"name": "lars", "trust_coefficient": 0.02}, (0.03, 0.1, 0.3, 1.0), (0.0, 1e-5, 1e-4), warmup=0.004),
     "lamb": Method({"name": "lamb"}, (0.001, 0.003, 0.01, 0.03), (0.01, 0.0, 0.1), warmup=0.004),
-    "adamw": Method({"name": "adamw"}, (0.0003, 0.001, 0.003, 0.01), (0.1, 0.01, 1.0)),
+    "adamw": Method({"name": "adamw"}, (0.001, 0.003, 0.01, 0.03), (1.0, 0.0, 3.0)),
 }
 
 
@@ -118,7 +123,8 @@ def tune(run: Run, folder: Path, config: FrontierConfig, options: WorkerOptions)
     best = _run_trials(trial, folder / "tuning", first, options)
     second = {name: [(best[name][0], decay) for decay in method.weight_decays] for name, method in methods.items()}
     best = _run_trials(trial, folder / "tuning", second, options)
-    return {name: methods[name].settings(run, *best[name]) for name in methods}
+    steps = count_steps(run, options.data_dir)
+    return {name: methods[name].settings(run, steps, *best[name]) for name in methods}
 
 
 def tuning_run(run: Run, config: FrontierConfig) -> Run:
@@ -139,7 +145,8 @@ def _run_trials(
 ) -> dict[str, tuple[float, float]]:
     """Train each method with each of its pairs of learning rate and weight decay, and return the best pair of each."""
     pairs = {f"{name} {lr:g} {decay:g}": (name, lr, decay) for name in trials for lr, decay in trials[name]}
-    variants = {key: METHODS[name].settings(trial, lr, decay) for key, (name, lr, decay) in pairs.items()}
+    steps = count_steps(trial, options.data_dir)
+    variants = {key: METHODS[name].settings(trial, steps, lr, decay) for key, (name, lr, decay) in pairs.items()}
     before = Sweep.open(folder).config.variants if Sweep.is_sweep(folder) else {}
     sweep = Sweep.create(trial, folder, options.data_dir, variants=before | variants, title=f"{trial.name}: tuning")
     results = sweep.run(options)
@@ -149,6 +156,16 @@ def _run_trials(
             name, lr, decay = pairs[group.variant]
             best.setdefault(name, (lr, decay))
     return best
+
+
+def count_steps(run: Run, data_dir: Path | None) -> int:
+    """Return the steps of a run with a constant batch."""
+    from bigbatch import datasets, filters
+    from bigbatch.training.batches import Batches
+
+    dataset, batch = datasets.load(run.dataset, data_dir), batch_sizes.largest(run.global_batch)
+    samples = Batches(dataset, run.seed, filters.kept_indices(run.filter, dataset)).epoch_samples(batch)
+    return ceil((run.epochs or 0) * samples / batch)
 
 
 def find_method(name: str) -> Method:

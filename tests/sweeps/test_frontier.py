@@ -15,7 +15,7 @@ from bigbatch.sweeps.frontier import Method, find_lossless_batches, tuning_run
 def test_every_method_has_as_many_trials():
     assert {len(method.lrs) + len(method.weight_decays) - 1 for method in METHODS.values()} == {6}
     for method in METHODS.values():
-        settings = method.settings(tiny_run(), method.lrs[0], method.weight_decays[0])
+        settings = method.settings(tiny_run(), 12, method.lrs[0], method.weight_decays[0])
         scaled = tiny_run().with_settings([f"{name}={value}".replace("'", '"') for name, value in settings.items()])
         assert scaled.at_batch(24).optimizer.lr != method.lrs[0]  # by the rule of its optimizer
 
@@ -23,7 +23,7 @@ def test_every_method_has_as_many_trials():
 def test_a_frontier_is_tuned_at_the_small_batch_trained_and_drawn(tmp_path, monkeypatch, capsys):
     few = {
         "momentum": Method({"name": "momentum"}, (1e-6, 0.05), (0.0, 1e-4)),
-        "adamw": Method({"name": "adamw"}, (0.01,), (0.1,)),
+        "adamw": Method({"name": "adamw"}, (0.01,), (0.6,)),
     }
     monkeypatch.setattr("bigbatch.sweeps.frontier.METHODS", few)
     recipe = write_run(tiny_run(micro_batch=6, global_batch=6), tmp_path)
@@ -43,19 +43,20 @@ def test_a_frontier_is_tuned_at_the_small_batch_trained_and_drawn(tmp_path, monk
     assert ending.value.code == 0
     printed = capsys.readouterr().out
     assert "momentum: lr 0.05, weight decay" in printed  # nothing is learned with 1e-6
-    assert "adamw: lr 0.01, weight decay 0.1" in printed
+    assert "adamw: lr 0.01, weight decay 2.5" in printed  # 2 epochs of 12 steps: .6/(.01·24)
     assert "samples to test_loss=1.2" in printed
 
     trials = Sweep.open(tmp_path / "f" / "tuning")
     assert [trial.label for trial in trials.points] == [
         "momentum 1e-06 0",
         "momentum 0.05 0",
-        "adamw 0.01 0.1",
+        "adamw 0.01 0.6",
         "momentum 0.05 0.0001",
     ]
     for trial in trials.points:
         assert (trial.run.dataset.name, trial.run.filter.drop, trial.run.epochs) == ("held_out", 0.5, 1)
         assert trial.global_batch == 6
+    assert trials.points[2].run.optimizer.weight_decay == pytest.approx(0.6 / (0.01 * 6))  # 33 of 65 samples
     sweep = Sweep.open(tmp_path / "f" / "sweep")
     assert [point.label for point in sweep.points][:2] == ["momentum, scale_batch=1", "momentum, scale_batch=2"]
     large = sweep.points[5].run
