@@ -132,7 +132,7 @@ def tuning_run(run: Run, config: FrontierConfig) -> Run:
     if run.epochs is None:
         raise Problem("a frontier compares batches at equal epochs, and this run has a budget of steps: set epochs=...")
     fields = hold_out(run, config.held_out).model_dump(mode="json")
-    fields["epochs"] = config.tuning_epochs or run.epochs
+    fields |= {"epochs": config.tuning_epochs or run.epochs, "evaluations_per_epoch": 1}
     if config.tuning_fraction < 1:
         if run.filter:
             raise Problem("tuning with a fraction of the samples needs a run without a filter: use --tuning-fraction 1")
