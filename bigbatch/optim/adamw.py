@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -13,6 +14,7 @@ from bigbatch.optim.layerwise.shards import is_sharded
 
 
 class Config(adam.Config):
+    decouples_weight_decay: ClassVar[bool] = True
     weight_decay: float = Field(0.01, ge=0)
 
 
