@@ -123,14 +123,21 @@ class AdamFamilyConfig(OpenConfig):
     scaling_rule: ClassVar[str] = "adam_sde"
 
 
+class AdamWFamilyConfig(AdamFamilyConfig):
+    """The same with AdamW in its name."""
+
+    decouples_weight_decay: ClassVar[bool] = True
+
+
 class ExternalPart:
     """`mypkg.mod:Thing` with the functions of its kind: `load`, `build` or `run` calls Thing with the options."""
 
     def __init__(self, kind: str, path: str, thing: Callable[..., Any]) -> None:
         self.kind, self.path, self.thing = kind, path, thing
         classes = getattr(thing, "__mro__", (thing,))
-        adam = kind == "optim" and any("adam" in getattr(base, "__name__", "").lower() for base in classes)
-        self.Config = AdamFamilyConfig if adam else OpenConfig
+        lineage = " ".join(getattr(base, "__name__", "").lower() for base in classes) if kind == "optim" else ""
+        adam_config = AdamWFamilyConfig if "adamw" in lineage else AdamFamilyConfig
+        self.Config = adam_config if "adam" in lineage else OpenConfig
 
     def load(self, config: OpenConfig) -> Any:
         """Load a dataset."""

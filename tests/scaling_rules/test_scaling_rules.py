@@ -7,15 +7,10 @@ from small import small_run
 
 from bigbatch import parts, schedules
 from bigbatch.errors import Problem
-from bigbatch.optim import adam
 from bigbatch.position import Position
 from bigbatch.run import Run
 from bigbatch.scaling_rules import half_life_decay, timescale_weight_decay
 from bigbatch.scaling_rules.adam_sde import sde_beta
-
-
-class DecoupledConfig(adam.Config):
-    decouples_weight_decay = True
 
 
 WARMUP = {"kind": "gradual", "epochs": 0.1}
@@ -64,11 +59,13 @@ def test_adam_by_its_sde_with_l2_and_with_decoupled_decay():
         "optimizer.eps": pytest.approx(5e-9),
     }
     assert changes(run({"name": "adam"} | options), 512, "adam_sde") == expected
-    decoupled = DecoupledConfig(name="adam", **options)
+    decoupled = {"name": "adamw"} | options
     # 4 times fewer steps: lr·λ becomes 4-fold, and lr is 2-fold
     assert changes(run(decoupled), 512, "adam_sde") == expected | {"optimizer.weight_decay": pytest.approx(0.2)}
     assert changes(run(decoupled), 512, "linear") == {"global_batch": 512, "optimizer.lr": pytest.approx(0.004)}
     assert "optimizer.weight_decay" not in changes(run(decoupled), 512, "none")
+    outside = changes(run(decoupled | {"name": "torch.optim:AdamW"}), 512)
+    assert outside["optimizer.weight_decay"] == pytest.approx(0.2)
     assert changes(run({"name": "rmsprop", "lr": 0.1, "alpha": 0.99}), 512, "adam_sde")[
         "optimizer.alpha"
     ] == pytest.approx(0.96)
@@ -84,7 +81,7 @@ def test_beta2_by_its_half_life():
 
 
 def test_muon_keeps_the_timescale_of_its_weight_decay_at_any_exponent():
-    decoupled = DecoupledConfig(name="adam", lr=0.02, weight_decay=0.1)
+    decoupled = {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}
     found = changes(run(decoupled), 128 * 16, {"name": "muon", "lr_exponent": 0.25})
     assert found["optimizer.lr"] == pytest.approx(0.04)
     assert found["optimizer.weight_decay"] == pytest.approx(0.8)  # 16 / (2 · 0.8) = 1 / 0.1
@@ -155,6 +152,14 @@ def test_settings_describe_the_run_that_is_scaled():
     assert base.with_settings(exponent).optimizer.lr == pytest.approx(0.2)
     assert base.with_settings(["scale_batch=0.25", "scaling_rule=linear"]).optimizer.lr == pytest.approx(0.025)
     assert base.with_settings(["scale_batch=1"]) == base
+
+
+@pytest.mark.parametrize("rule", sorted(set(parts.names("scaling_rules")) - {"none"}))
+def test_the_average_of_the_weights_keeps_its_half_life_in_samples(rule):
+    base = run({"name": "adam", "lr": 0.001}, ema_decay=0.99)
+    assert base.at_batch(128 * 16, rule).ema_decay == pytest.approx(0.99**16)
+    assert base.at_batch(128 * 16, "none").ema_decay == 0.99
+    assert run({"name": "adam", "lr": 0.001}).at_batch(128 * 16, rule).ema_decay is None
 
 
 def test_a_budget_of_steps_keeps_its_samples():
