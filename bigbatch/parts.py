@@ -90,6 +90,7 @@ class Config(FrozenModel):
     # What a part can do beyond the functions of its kind: its own Config overrides these.
     scaling_rule: ClassVar[str] = "legw"  # optimizer: how its options follow the batch
     decouples_weight_decay: ClassVar[bool] = False  # optimizer: a step shrinks weights by lr·weight_decay
+    takes_model: ClassVar[bool] = False  # optimizer: its `build` takes the model in the place of its named parameters
     needs_probe: ClassVar[str | None] = None  # batch size: the probe whose measurements it follows
     sets_lr: ClassVar[bool] = False  # batch size: it has lr(position, run), used in place of the schedule's
     weights_samples: ClassVar[bool] = True  # selector: samples may differ in weight

@@ -226,7 +226,7 @@ def _build_optimizer(training: ModuleTraining, model: nn.Module) -> Optimizer:
     if isinstance(optimizer, str | dict | parts.Config):
         about = {"name": optimizer} if isinstance(optimizer, str) else optimizer
         config = parts.configure("optim", about | options if isinstance(about, dict) else about)
-        built: Optimizer = optim.build(config, list(model.named_parameters()))
+        built: Optimizer = optim.build(config, model)
     elif callable(optimizer):
         built = partial(optimizer, **options)(model.parameters())
     else:

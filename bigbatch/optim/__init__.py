@@ -1,6 +1,7 @@
 """Optimizers: from gradients to steps, each a plain `torch.optim.Optimizer` that works in anybody's loop.
 
-A part offers `build(config, named_parameters) -> torch.optim.Optimizer`. The training loop sets `group["lr"]` before
+A part offers `build(config, named_parameters) -> torch.optim.Optimizer`, or `build(config, model)` where its Config has
+`takes_model`, because what a tensor is for decides its update. The training loop sets `group["lr"]` before
 each step. An optimizer that `needs_closure` takes `step(closure)`, with a closure that returns the loss.
 
     from bigbatch.optim import LARS
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
-from torch.nn import Parameter
+from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from bigbatch import parts
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from bigbatch.optim.lamb import LAMB as LAMB
     from bigbatch.optim.lars import LARS as LARS
     from bigbatch.optim.median_curvature import MedianCurvature as MedianCurvature
+    from bigbatch.optim.muon import Muon as Muon
     from bigbatch.optim.percent_delta import PercentDelta as PercentDelta
 
 _MODULES = {
@@ -36,6 +38,7 @@ _MODULES = {
     "LAMB": "lamb",
     "LARS": "lars",
     "MedianCurvature": "median_curvature",
+    "Muon": "muon",
     "PercentDelta": "percent_delta",
 }
 
@@ -58,9 +61,13 @@ def builder_for(
     return build
 
 
-def build(config: parts.Config, named_parameters: Iterable[tuple[str, Parameter]]) -> Optimizer:
-    """Build the optimizer that a config names, over these parameters."""
-    optimizer: Optimizer = parts.find("optim", config.name).build(config, list(named_parameters))
+def build(config: parts.Config, trained: Module | Iterable[tuple[str, Parameter]]) -> Optimizer:
+    """Build the optimizer that a config names, over a model or named parameters."""
+    if not isinstance(trained, Module):
+        trained = list(trained)
+    elif not config.takes_model:
+        trained = list(trained.named_parameters())
+    optimizer: Optimizer = parts.find("optim", config.name).build(config, trained)
     return optimizer
 
 

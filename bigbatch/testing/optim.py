@@ -18,7 +18,7 @@ _EPOCHS, _BATCH = 12, 64
 
 def check_options_reach_the_optimizer(part: CheckedPart) -> None:
     config = part.configure(lr=0.25, weight_decay=0.125)
-    optimizer = optim.build(config, list(_network().named_parameters()))
+    optimizer = optim.build(config, _network())
     assert isinstance(optimizer, Optimizer)
     assert {(group["lr"], group["weight_decay"]) for group in optimizer.param_groups} == {(0.25, 0.125)}
     for option, value in config.model_dump(exclude={"name"}).items():
@@ -59,7 +59,7 @@ def check_resumes_bit_for_bit(part: CheckedPart) -> None:
 
 def _start(part: CheckedPart) -> tuple[nn.Module, Optimizer]:
     model = _network()
-    return model, optim.build(part.configure(), list(model.named_parameters()))
+    return model, optim.build(part.configure(), model)
 
 
 def _network() -> nn.Module:

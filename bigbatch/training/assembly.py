@@ -50,7 +50,7 @@ class AssembledRun:
         """Wrap the model for its engine and build the optimizer, with the state of the checkpoint."""
         self.split = split
         self.gradient.wrap(probed)
-        self.optimizer = optim.build(self.run.optimizer, list(self.model.named_parameters()))
+        self.optimizer = optim.build(self.run.optimizer, self.model)
         decay = self.run.ema_decay
         self.average = average_weights(self.model, decay, self.engine) if decay else None
         # such an optimizer differentiates the loss by itself

@@ -13,10 +13,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from bigbatch.optim import LAMB, LARS, Curvature, MedianCurvature, PercentDelta
+from bigbatch.optim import LAMB, LARS, Curvature, MedianCurvature, Muon, PercentDelta
 
-KINDS = {kind.__name__: kind for kind in (LARS, LAMB, PercentDelta, MedianCurvature, Curvature)}
+WITH_PATHS = {kind.__name__: kind for kind in (LARS, LAMB, PercentDelta, MedianCurvature)}
+KINDS = WITH_PATHS | {kind.__name__: kind for kind in (Curvature, Muon)}
 OPTIONS = {"lr": 0.1, "weight_decay": 0.05}
+OWN_OPTIONS = {"Muon": {"min_side": 1}}
 PATHS = {"default": {}, "foreach": {"foreach": True}, "plain": {"foreach": False, "fused": False}}
 STEPS = 3
 # rows that do not divide by two, a tensor with nothing on rank 1, a split along columns, one whole on each rank
@@ -25,12 +27,12 @@ PLACED = [((5, 3), Shard(0)), ((1, 4), Shard(0)), ((3, 4), Shard(1)), ((4, 2), R
 
 def cases():
     """By every path in float64, and by the default one in float32."""
-    every_path = [(name, path, torch.float64) for name in KINDS for path in PATHS if name != "Curvature"]
+    every_path = [(name, path, torch.float64) for name in WITH_PATHS for path in PATHS]
     return [*every_path, *((name, "default", torch.float32) for name in KINDS)]
 
 
 def make(name, path, params):
-    return KINDS[name](params, **OPTIONS, **PATHS[path])
+    return KINDS[name](params, **OPTIONS, **OWN_OPTIONS.get(name, {}), **PATHS[path])
 
 
 def model(dtype):

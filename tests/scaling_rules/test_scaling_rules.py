@@ -154,14 +154,6 @@ def test_settings_describe_the_run_that_is_scaled():
     assert base.with_settings(["scale_batch=1"]) == base
 
 
-@pytest.mark.parametrize("rule", sorted(set(parts.names("scaling_rules")) - {"none"}))
-def test_the_average_of_the_weights_keeps_its_half_life_in_samples(rule):
-    base = run({"name": "adam", "lr": 0.001}, ema_decay=0.99)
-    assert base.at_batch(128 * 16, rule).ema_decay == pytest.approx(0.99**16)
-    assert base.at_batch(128 * 16, "none").ema_decay == 0.99
-    assert run({"name": "adam", "lr": 0.001}).at_batch(128 * 16, rule).ema_decay is None
-
-
 def test_a_budget_of_steps_keeps_its_samples():
     assert run(epochs=None, steps=100).at_batch(512).steps == 25
 

@@ -18,15 +18,19 @@ _NOT_IN_CONFIG = ("self", "params", "maximize", "foreach", "fused")
 
 
 @cache
-def config_from_constructor(optimizer: type[Optimizer]) -> type[parts.Config]:
-    """Return the Config of an optimizer: its constructor's arguments with their types, constraints and defaults."""
+def config_from_constructor(optimizer: type[Optimizer], **flags: str | bool) -> type[parts.Config]:
+    """Return the Config of an optimizer: its constructor's arguments with their types, constraints and defaults.
+
+    `flags` are those of `parts.Config`, like scaling_rule="muon".
+    """
     types = get_type_hints(optimizer.__init__, include_extras=True) | {"exclude": layers.RuleName}
     fields: dict[str, Any] = {
         name: (types.get(name, Any), argument.default)
         for name, argument in inspect.signature(optimizer.__init__).parameters.items()
         if name not in _NOT_IN_CONFIG and argument.default is not argument.empty
     }
-    return create_model("Config", __base__=parts.Config, __module__=optimizer.__module__, **fields)
+    base = type("Config", (parts.Config,), {"__module__": optimizer.__module__, **flags})
+    return create_model("Config", __base__=base, __module__=optimizer.__module__, **fields)
 
 
 def constructor_options(local_variables: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,36 @@ def is_sharded(tensor: Tensor) -> bool:
     return type(tensor) is not Parameter and type(tensor) is not Tensor and hasattr(tensor, "to_local")
 
 
+def local_part(tensor: Any) -> Tensor:
+    """Return this rank's shard of a sharded tensor, any other tensor as it is."""
+    found: Tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    return found
+
+
+def gather_full(shard: Tensor, parameter: Any) -> Tensor:
+    """Return the full tensor from the shards of all ranks, which are sharded as the parameter is. Collective."""
+    if not is_sharded(parameter):
+        return shard
+    from torch.distributed.tensor import DTensor
+
+    mesh, placements = parameter.device_mesh, parameter.placements
+    return DTensor.from_local(shard, mesh, placements, shape=parameter.shape, stride=parameter.stride()).full_tensor()
+
+
+def shard_like(full: Tensor, parameter: Any) -> Tensor:
+    """Return this rank's shard of a tensor that all ranks have, sharded as the parameter is."""
+    if not is_sharded(parameter):
+        return full
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(full, parameter.device_mesh, parameter.placements, src_data_rank=None).to_local()
+
+
 def local_gradient(gradient: Any, parameter: Any) -> Tensor:
     """Return the part of the gradient that belongs to this rank's shard of the parameter."""
+    if not is_sharded(parameter):
+        whole: Tensor = gradient
+        return whole
     if gradient.placements != parameter.placements:
         gradient = gradient.redistribute(placements=parameter.placements)
     local: Tensor = gradient.to_local()
