@@ -52,7 +52,7 @@ def test_a_run_stopped_in_an_epoch_resumes_bit_for_bit(name, tmp_path, monkeypat
 def test_an_optimizer_from_outside_takes_its_options_and_the_lr_of_the_schedule(tmp_path):
     run = small_run(
         optimizer={"name": "torch.optim:NAdam", "lr": 0.01, "momentum_decay": 0.1},
-        schedule={"name": "legw", "baseline_batch": 64, "warmup_epochs": 0.25},
+        schedule={"name": "legw", "baseline_batch": 64, "warmup_epochs": 0.25, "decay": {"kind": "constant"}},
     )
     optimizer = optim.build(run.optimizer, [("weight", torch.nn.Parameter(torch.zeros(2)))])
     assert isinstance(optimizer, torch.optim.NAdam)
