@@ -15,6 +15,7 @@ from bigbatch.errors import Problem
 from bigbatch.output.formatting import differing_fields, flatten_fields, format_value
 from bigbatch.output.page import Page
 from bigbatch.report.charts import MOST_LINES, metric_charts, probe_charts
+from bigbatch.report.gaps import add_gaps
 from bigbatch.report.papers import COLUMNS, compare_with_papers
 from bigbatch.report.records import (
     MEASURES,
@@ -69,6 +70,7 @@ def report(paths: Iterable[Path], out: Path) -> Path:
         )
         rows = [[group.label, group.format_result(), count_states(group.records)] for group in groups]
         page.table(["setting", "result", "runs"], rows)
+    add_gaps(page, groups)
     if papers:
         page.heading("Comparison with the papers")
         page.table(COLUMNS, [row for _, row in papers])

@@ -62,6 +62,7 @@ METHODS: dict[str, Method] = {
     "lars": Method({"name": "lars", "trust_coefficient": 0.02}, (0.03, 0.1, 0.3, 1.0), (0.0, 1e-5, 1e-4), warmup=0.004),
     "lamb": Method({"name": "lamb"}, (0.001, 0.003, 0.01, 0.03), (0.01, 0.0, 0.1), warmup=0.004),
     "adamw": Method({"name": "adamw"}, (0.001, 0.003, 0.01, 0.03), (1.0, 0.0, 3.0)),
+    "muon": Method({"name": "muon"}, (0.002, 0.006, 0.02, 0.06), (1.0, 0.0, 3.0)),
 }
 
 

@@ -13,7 +13,8 @@ from bigbatch.errors import Problem
 from bigbatch.recipes import load_run
 from bigbatch.report import compare_runs, find_run_folders, report
 from bigbatch.report.charts import downsample
-from bigbatch.report.records import read_run
+from bigbatch.report.gaps import describe_gap, read_losses
+from bigbatch.report.records import RunGroup, read_run
 from bigbatch.sweeps import SearchConfig, Sweep, parse_ranges
 from bigbatch.sweeps.search import evaluate_on_held_out
 
@@ -60,6 +61,36 @@ def test_settings_are_lines_named_by_what_differs(tmp_path):
     found = downloads(report([tmp_path / "small-256", tmp_path / "small-512"], tmp_path / "report.html"))
     assert {row["series"] for row in found["test-accuracy.csv"]} == {"global_batch=256", "global_batch=512"}
     assert all(row["low"] == "" for row in found["test-accuracy.csv"])  # one seed has no interval
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "train_loss", "test_loss", "gap"),
+    [
+        (0.85, 0.5, 0.7, "optimisation (+0.4)"),  # of +.4 in test loss, all is in the training loss
+        (0.85, 0.11, 0.7, "generalisation (+0.39)"),  # .01 of .4 is in the training loss
+        (0.85, 0.3, 0.7, "optimisation (+0.2) and generalisation (+0.2)"),
+        (0.92, 0.5, 0.7, "none: the result is not worse"),
+        (0.85, 0.1, 0.28, "cannot tell: the result is worse, and no loss is higher"),
+    ],
+)
+def test_the_gap_of_a_large_batch_is_named(tmp_path, accuracy, train_loss, test_loss, gap):
+    for seed, small_accuracy in enumerate((0.91, 0.92, 0.93)):
+        run = small_run(global_batch=16, seed=seed)
+        make(tmp_path / f"small-{seed}", run, [small_accuracy], train_loss=0.1, test_loss=0.3)
+    make(tmp_path / "large", small_run(global_batch=512), [accuracy], train_loss=train_loss, test_loss=test_loss)
+    large, *small = map(read_run, sorted(tmp_path.iterdir()))
+    groups = RunGroup("small", tuple(small)), RunGroup("large", (large,))
+    assert describe_gap(*map(read_losses, groups)) == gap
+
+
+def test_small_and_large_batches_are_side_by_side(tmp_path):
+    make(tmp_path / "runs/small", small_run(global_batch=16), [0.9], train_loss=0.1, test_loss=0.3)
+    make(tmp_path / "runs/large", small_run(global_batch=512), [0.8], train_loss=0.5, test_loss=0.7)
+    make(tmp_path / "runs/diverged", small_run(global_batch=901), [0.1], status="diverged")
+    text = text_of(report([tmp_path / "runs"], tmp_path / "page.html"))
+    section = text[text.index("Small batch against large") : text.index("Curves")]
+    assert "optimisation (+0.4)" in section
+    assert "901" not in section
 
 
 def test_probes_are_drawn_and_layers_too_where_there_is_one_setting(tmp_path):
