@@ -31,8 +31,8 @@ from sklearn.manifold import TSNE
 from bigbatch import parts, rng
 from bigbatch.datasets import load
 from bigbatch.datasets.reading.download import data_folders
-from bigbatch.filters.pipeline import dbscan, embedding
-from bigbatch.filters.pipeline.embedding import nearest_neighbours
+from bigbatch.filters.pipeline import dbscan, embedding, pca
+from bigbatch.filters.pipeline.neighbours import nearest_neighbours
 
 WIDTH, COMPONENTS, PERPLEXITY, MIN_SAMPLES, CLASSES = 512, 50, 30.0, 5, 10
 REQUIRED_RATIO, REQUIRED_CPU_SECONDS, REQUIRED_MB = 6.0, 360.0, 2048.0
@@ -63,7 +63,7 @@ def cpu_seconds(work: Callable[..., T], *arguments: Any) -> tuple[float, T]:
 
 def reduced(features: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Principal components and the map, as the filter makes them."""
-    points = embedding.project_features(features, np.arange(len(features)), COMPONENTS)["points"]
+    points = pca.project_features(features, np.arange(len(features)), COMPONENTS)["points"]
     placed = embedding.embed(points, "tsne", perplexity=PERPLEXITY, iterations=500, seed=0, jobs=1)
     return points, placed
 

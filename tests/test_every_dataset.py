@@ -89,6 +89,7 @@ SMALL: dict[str, tuple[Callable[[Path], None], dict[str, Any], str | None, bool]
     "imagefolder": (_imagefolder, {"folder": "pictures", "size": 8, "resize": 9}, None, True),
     "arrays": (_arrays, {"path": "{folder}/arrays.npz"}, None, False),
     "held_out": (_nothing, {"of": "digits"}, None, False),
+    "planted": (_nothing, {"of": "digits", "samples": 300}, None, False),
     "synthetic": (_nothing, {"samples": 20, "sample_shape": (1, 4, 5)}, None, False),
     "hub": (_hub, {"path": "{folder}/saved", "flip": True}, None, True),
 }

@@ -25,6 +25,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "grand": {"model": "mlp", "networks": 1, "epochs": 1},
     "ccs": {"by": {"name": "el2n", "model": "mlp", "networks": 1, "epochs": 1}, "strata": 10},
     "confident": {"model": "mlp", "networks": 2, "epochs": 2},
+    "loss": {"model": "mlp", "folds": 2, "epochs": 1},
+    "neighbours": {"network": "filter_parts:Net"},
+    "junk": {"network": "filter_parts:Net"},
+    "combined": {"network": "filter_parts:Net"},
 }
 NEEDS = {"confident": "cleanlab"}
 

@@ -20,6 +20,8 @@ command = App(
     name="filter", help="Drop the training samples that are outliers of their class in a trained network's features."
 )
 
+_AUDIT_COLUMNS = 140  # characters of an audit's table
+
 FilterSettings = Annotated[
     list[str] | None,
     Parameter(
@@ -119,6 +121,64 @@ def compare_filters(
     rows = curation.compare_results(request)
     if not quiet:
         _print_comparison(rows, request.build_run())
+    return DONE
+
+
+@command.command(name="audit")
+def audit_filters(
+    dataset: str,
+    /,
+    *,
+    out: Annotated[Path, Parameter(help="a folder for the table, the charts and a page")] = Path("audit"),
+    network: Annotated[
+        str | None, Parameter(help="an extractor that has not seen the noise; two others are trained on it")
+    ] = None,
+    plant: Annotated[
+        list[str] | None,
+        Parameter(negative="", consume_multiple=True, help="KIND=FRACTION, like flip=0.02; see datasets/planted.py"),
+    ] = None,
+    plants: Annotated[int, Parameter(help="how often noise is planted, each time in other samples")] = 3,
+    samples: Annotated[int | None, Parameter(help="that many random samples of the dataset")] = None,
+    filters: Annotated[
+        list[str] | None, Parameter(negative="", consume_multiple=True, help="default: all that rank samples")
+    ] = None,
+    drops: Annotated[
+        list[float] | None, Parameter(negative="", consume_multiple=True, help="fractions that are dropped")
+    ] = None,
+    settings: FilterSettings = None,
+    runs_dir: RunsDir = Path("runs"),
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+) -> int:
+    """Plant known noise, and print how much of it each filter finds at equal sizes, and what that costs."""
+    from rich.console import Console
+
+    from bigbatch import curation
+    from bigbatch.output.formatting import terminal_table
+    from bigbatch.settings import parse
+
+    fractions = {} if drops is None else {"drops": drops}
+    request = curation.AuditRequest(
+        dataset,
+        out,
+        network,
+        settings or [],
+        dict(parse(assignment, example="flip=0.02") for assignment in plant or []),
+        plants,
+        samples,
+        filters or [],
+        **fractions,
+        runs_dir=runs_dir,
+        data_dir=data_dir,
+        quiet=quiet,
+    )
+    rows = curation.audit_filters(request)
+    console = Console(width=max(Console().width, _AUDIT_COLUMNS))
+    for drop in request.drops:
+        columns, lines = curation.summarise_audit(rows, drop)
+        title = f"{100 * drop:g} % of each class dropped; recall of each kind in %"
+        console.print(terminal_table(columns, lines, left=("extractor", "filter"), title=title))
+    print(out / "index.html")
     return DONE
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from bigbatch import rng
 from bigbatch.datasets import Dataset
@@ -19,7 +19,6 @@ _RANK, _OFFSET = 203, 204
 
 
 class Config(MapOptions, DropOptions):
-    seed: int = Field(0, ge=0)
     cells: PositiveInt = 30  # along each side of the map
     after: None = None  # it samples the map of all samples
 

@@ -1,8 +1,4 @@
-"""The second and third stage: principal components, then a map in two dimensions by t-SNE, UMAP or PaCMAP; or none.
-
-Components are those of the exact covariance, in one pass over the features and one to project. (IncrementalPCA is
-neither exact nor fast: 124 s for 50,000 x 2048 where this takes 10.)
-"""
+"""The third stage: principal components become a map in two dimensions by t-SNE, UMAP or PaCMAP; or stay."""
 
 from __future__ import annotations
 
@@ -13,16 +9,16 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
 from bigbatch.filters.pipeline import cache
 from bigbatch.filters.pipeline.features import FeatureOptions, Features
-from bigbatch.libraries import import_library, is_installed, package_version
+from bigbatch.filters.pipeline.neighbours import nearest_neighbours
+from bigbatch.filters.pipeline.pca import Points, principal_components
+from bigbatch.libraries import import_library, package_version
 from bigbatch.output.progress import stage
 
 VERSION = 3  # increase it whenever the same options give another map: it is part of cache keys and manifests
@@ -33,15 +29,10 @@ REDUCER_PACKAGES: dict[Reducer, list[str]] = {  # the map depends on their versi
     "pacmap": ["pacmap", "numba"],
     "none": [],
 }
-MAX_EXACT_POINTS = 200_000  # points; the exact search grows with their square
 _MIN_POINTS_FOR_FFT = 5_000  # points: below, the grid of the FFT costs more than Barnes and Hut's tree
 _EARLY_ITERATIONS = 250
 _ITERATIONS_BETWEEN_REPORTS = 25
 _IGNORED_WARNINGS = ("random state is set", "Running NN Backend")
-_ROWS_AT_A_TIME = 8192
-_BLOCK_BYTES = 128 << 20
-
-Points = NDArray[np.float32]
 
 
 class MapOptions(FeatureOptions):
@@ -51,7 +42,6 @@ class MapOptions(FeatureOptions):
     reducer: Reducer = "tsne"
     perplexity: float = Field(30.0, ge=1)
     iterations: int = Field(500, ge=1)  # of t-SNE, after 250 early ones
-    seed: int = Field(0, ge=0)
     jobs: int = Field(1, ge=1)  # processes; the map depends on their number
 
 
@@ -60,11 +50,7 @@ def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions
 
     Return the positions of the selected samples, and what the manifest says of how they were computed.
     """
-    pca_fields = {"features": features.key, "rows": hash_array(rows), "components": options.components}
-    projected = cache.load_or_compute(
-        "pca", pca_fields, lambda: project_features(features.values, rows, options.components)
-    )
-    components, explained = projected["points"], float(projected["variance"].sum())
+    components, explained = principal_components(features, rows, options.components)
     how = options.model_dump(include={"reducer", "perplexity", "iterations", "seed", "jobs"})
     packages = REDUCER_PACKAGES[options.reducer]
     versions: dict[str, str | int | None] = {package: package_version(package) for package in packages}
@@ -75,42 +61,6 @@ def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions
         points = cache.load_or_compute("map", key_fields, lambda: {"points": embed(components, **how)})["points"]
     info = {"components": components.shape[1], "variance_explained": round(explained, 6)}
     return points, info | {"map": how | {"versions": versions}}
-
-
-def project_features(
-    features: NDArray[np.number], rows: NDArray[np.int64], components: int
-) -> dict[str, NDArray[np.number]]:
-    """Return `points` [rows, components] in float32 and `variance`, the fraction that each component explains.
-
-    There are fewer components if the features are narrower. Each component's largest weight is positive: signs are
-    arbitrary, and libraries that do not fix them give maps that are mirrored on another machine.
-    """
-
-    def read_rows(begin: int) -> Tensor:
-        return torch.from_numpy(np.asarray(features[rows[begin : begin + _ROWS_AT_A_TIME]], np.float64))
-
-    shift = read_rows(0).mean(0)  # the mean of the first rows, so that one pass loses no digits
-    width = len(shift)
-    total, products = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
-    with stage("pca", 2 * len(rows)) as advance:
-        for begin in range(0, len(rows), _ROWS_AT_A_TIME):
-            shifted = read_rows(begin).sub_(shift)
-            total += shifted.sum(0)
-            products.addmm_(shifted.T, shifted)
-            advance(begin + len(shifted))
-        offset = total / len(rows)
-        mean, covariance = shift + offset, products / len(rows) - torch.outer(offset, offset)
-        variances, directions = torch.linalg.eigh(covariance)
-        directions = directions.flip(1)[:, :components]
-        largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
-        directions = directions * torch.where(largest < 0, -1.0, 1.0)
-        points = np.empty((len(rows), directions.shape[1]), np.float32)
-        for begin in range(0, len(rows), _ROWS_AT_A_TIME):
-            block = read_rows(begin)
-            points[begin : begin + len(block)] = ((block - mean) @ directions).numpy()
-            advance(len(rows) + begin + len(block))
-    total_variance = variances.sum().clamp_min(torch.finfo(torch.float64).tiny)
-    return {"points": points, "variance": (variances.flip(0)[:components] / total_variance).numpy()}
 
 
 def embed(points: Points, reducer: Reducer, *, perplexity: float, iterations: int, seed: int, jobs: int) -> Points:
@@ -142,13 +92,10 @@ def _embed_with_tsne(points: Points, perplexity: float, iterations: int, seed: i
     """openTSNE's FFT, from the first two components shrunk to a spread of 1e-4, as openTSNE's own PCA start."""
     tsne_class = import_library("openTSNE", "reducer 'tsne'").TSNE
     affinity = import_library("openTSNE.affinity", "reducer 'tsne'").PerplexityBasedNN
-    if len(points) > MAX_EXACT_POINTS:
-        affinities = affinity(points, perplexity=perplexity, method="approx", n_jobs=jobs, random_state=seed)
-    else:
-        # openTSNE's own approximate search is four times slower here and finds only nine neighbours of ten
-        neighbours, distances = nearest_neighbours(points, int(3 * perplexity), jobs)
-        precomputed = import_library("openTSNE.nearest_neighbors", "reducer 'tsne'").PrecomputedNeighbors
-        affinities = affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
+    # openTSNE's own approximate search is four times slower here and finds only nine neighbours of ten
+    neighbours, distances = nearest_neighbours(points, int(3 * perplexity), jobs)
+    precomputed = import_library("openTSNE.nearest_neighbors", "reducer 'tsne'").PrecomputedNeighbors
+    affinities = affinity(perplexity=perplexity, knn_index=precomputed(neighbours, distances), n_jobs=jobs)
     start = np.pad(points[:, :2].astype(np.float64), ((0, 0), (0, max(0, 2 - points.shape[1]))))
     start /= max(start[:, 0].std() * 1e4, np.finfo(np.float64).tiny)
     with stage("t-SNE", _EARLY_ITERATIONS + iterations) as advance:
@@ -169,57 +116,6 @@ def _embed_with_tsne(points: Points, perplexity: float, iterations: int, seed: i
             callbacks_every_iters=_ITERATIONS_BETWEEN_REPORTS,
         )
         return np.asarray(tsne.fit(affinities=affinities, initialization=start), np.float32)
-
-
-def nearest_neighbours(
-    points: Points, count: int, jobs: int = 1, engine: str | None = None
-) -> tuple[NDArray[np.int64], Points]:
-    """Return each point's exact `count` nearest others, nearest first, and their distances.
-
-    `engine` is faiss, used where installed, or torch.
-    """
-    points = np.ascontiguousarray(points, np.float32)
-    use_faiss = is_installed("faiss") if engine is None else engine == "faiss"
-    squared, neighbours = (_search_with_faiss if use_faiss else _search_with_torch)(points, count + 1, jobs)
-    others = neighbours != np.arange(len(points))[:, None]
-    others[others.all(axis=1), -1] = False  # among many duplicates a point may miss itself: the farthest goes instead
-    shape = (len(points), count)
-    return neighbours[others].reshape(shape), np.sqrt(np.maximum(squared[others], 0)).reshape(shape)
-
-
-def _search_with_faiss(points: Points, count: int, jobs: int) -> tuple[Points, NDArray[np.int64]]:
-    faiss = import_library("faiss", "the exact search")
-    index = faiss.IndexFlatL2(points.shape[1])
-    index.add(points)
-    squared = np.empty((len(points), count), np.float32)
-    neighbours = np.empty((len(points), count), np.int64)
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(jobs)
-    try:
-        with stage("neighbours", len(points)) as advance:
-            for begin in range(0, len(points), 4096):
-                block = slice(begin, begin + 4096)
-                squared[block], neighbours[block] = index.search(points[block], count)
-                advance(min(begin + 4096, len(points)))
-    finally:
-        faiss.omp_set_num_threads(threads)
-    return squared, neighbours
-
-
-def _search_with_torch(points: Points, count: int, jobs: int) -> tuple[Points, NDArray[np.int64]]:
-    """|x|² + |y|² - 2xy about the mean, where least digits are lost, a block of rows at a time."""
-    centred = torch.from_numpy(points - points.mean(axis=0))
-    norms = centred.square().sum(1)
-    rows = max(1, _BLOCK_BYTES // (4 * len(points)))
-    squared, neighbours = [], []
-    with stage("neighbours", len(points)) as advance:
-        for block, block_norms in zip(centred.split(rows), norms.split(rows), strict=True):
-            distances = torch.addmm(norms, block, centred.T, alpha=-2).add_(block_norms[:, None])
-            near = distances.topk(count, largest=False)
-            squared.append(near.values)
-            neighbours.append(near.indices)
-            advance(sum(len(piece) for piece in squared))
-    return torch.cat(squared).numpy(), torch.cat(neighbours).numpy()
 
 
 def _embed_with_umap(points: Points, perplexity: float, seed: int) -> Points:

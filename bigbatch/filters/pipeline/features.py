@@ -4,6 +4,9 @@ A network's features are its penultimate layer's output. features.npy has row i 
 prediction for it (if its outputs are the dataset's classes; from the same forward pass), done.npy one byte per chunk of
 rows. A chunk is a fixed batch of samples: its rows are the same on any rank, before or after an interruption. A chunk
 is marked when all its rows are on disk. Features from an .npz, .npy or Parquet file are copied into a memory map once.
+
+`network=out_of_fold` trains small networks here, so that none judges a sample that it has learned: a network that has
+memorised a wrong label vouches for it.
 """
 
 from __future__ import annotations
@@ -12,14 +15,15 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from bigbatch import models, parts
@@ -31,7 +35,8 @@ from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, ranks
 from bigbatch.filters.pipeline.results import load
-from bigbatch.filters.pipeline.source import FeatureSource, open_feature_source
+from bigbatch.filters.pipeline.scoring import DropOptions, Learner
+from bigbatch.filters.pipeline.source import OUT_OF_FOLD, FeatureSource, hash_module, open_feature_source
 from bigbatch.libraries import import_library
 from bigbatch.losses import per_sample_loss
 from bigbatch.output.progress import stage
@@ -49,17 +54,32 @@ Precision = Literal["float32", "float16"]
 class FeatureOptions(parts.Config):
     """Whose features, of which samples."""
 
-    network: str  # the folder of a run, weights, mypkg.mod:Class, or a file of features
-    model: str | dict[str, Any] | None = None  # which model the weights are for
+    later_fields: ClassVar[tuple[str, ...]] = ("folds", "epochs", "global_batch", "lr")
+
+    network: str  # the folder of a run, weights, mypkg.mod:Class, a file of features, or out_of_fold
+    model: str | dict[str, Any] | None = None  # which model the weights are for, or is trained out of fold: cnn
     any_classes: bool = False  # take the features of a network that was trained for other classes
     precision: Precision = "float32"
     after: str | None = None  # an earlier kept.npz: only the samples it kept are used
+    seed: int = Field(0, ge=0)
+    # of networks that are trained out of fold, as by the filters that score samples
+    folds: PositiveInt = 5  # a sample's network learned from the other folds; 1: one network, from all samples
+    epochs: PositiveInt = 10
+    global_batch: PositiveInt = 64
+    lr: float = Field(0.05, gt=0)
 
     def selected_rows(self, dataset: Dataset) -> NDArray[np.int64]:
         """Return the indices of the samples to filter."""
         if self.after is None:
             return np.arange(len(dataset.train))
         return load(self.after, dataset).mask.nonzero().squeeze(1).numpy()
+
+
+class RankedOptions(FeatureOptions, DropOptions):
+    """Options of filters that rank all samples by features: unless a network is given, out of fold."""
+
+    network: str = OUT_OF_FOLD
+    after: None = None
 
 
 @dataclass(frozen=True)
@@ -77,10 +97,13 @@ def compute_features(
     """Return features of all samples, and what the manifest says of their source. All ranks take part."""
     if dataset.task != "classify":
         raise Problem(f"filter '{options.name}' needs classes, but text has none: use it on images")
-    source = source or open_feature_source(options.network, options.model, dataset)
-    features = extract_features(source, dataset, options.precision, any_classes=options.any_classes)
-    about = {"hash": source.hash, "width": features.values.shape[1], "threads": torch.get_num_threads()}
-    return features, source.about | about
+    if source is None and options.network == OUT_OF_FOLD:
+        features, about = _compute_out_of_fold(options, dataset)
+    else:
+        source = source or open_feature_source(options.network, options.model, dataset)
+        features = extract_features(source, dataset, options.precision, any_classes=options.any_classes)
+        about = source.about | {"hash": source.hash}
+    return features, about | {"width": features.values.shape[1], "threads": torch.get_num_threads()}
 
 
 def extract_features(
@@ -112,7 +135,7 @@ def _compute_with_network(
     module: nn.Module, source: FeatureSource, dataset: Dataset, precision: Precision, any_classes: bool
 ) -> Features:
     samples, name = len(dataset.train), source.about["network"]
-    inputs = dataset.train.fetch(torch.linspace(0, samples - 1, min(_SAMPLES_IN_KEY, samples)).long())[0]
+    inputs = dataset.train.fetch(_samples_in_key(dataset))[0]
     width, are_classes = _check_network(module, inputs, len(dataset.classes), name, any_classes)
     key_fields = {
         "dataset": dataset.hash,
@@ -148,6 +171,14 @@ def _compute_with_network(
             f"network {name} gives NaN or infinite features for sample {bad_sample - 1}: "
             "it has diverged or its weights are damaged; give another"
         )
+    return _open_features(folder, key, are_classes)
+
+
+def _samples_in_key(dataset: Dataset) -> Tensor:
+    return torch.linspace(0, len(dataset.train) - 1, min(_SAMPLES_IN_KEY, len(dataset.train))).long()
+
+
+def _open_features(folder: Path, key: str, are_classes: bool) -> Features:
     answers = np.load(folder / "answers.npy") if are_classes else None
     predictions = {} if answers is None else {column: answers[column].copy() for column in answers.dtype.names}
     return Features(np.load(folder / "features.npy", mmap_mode="r"), key, predictions)
@@ -176,7 +207,6 @@ def _check_network(module: nn.Module, inputs: Tensor, classes: int, name: str, a
     return features.shape[1], outputs == classes
 
 
-@torch.no_grad()
 def _fill_missing_chunks(folder: Path, module: nn.Module, dataset: Dataset, are_classes: bool) -> int:
     """Compute this rank's part of the missing chunks. Return 0, or 1 + a sample whose features are not finite."""
     rows, done = (np.load(folder / name, mmap_mode="r+") for name in ("features.npy", "done.npy"))
@@ -184,10 +214,9 @@ def _fill_missing_chunks(folder: Path, module: nn.Module, dataset: Dataset, are_
     missing = np.flatnonzero(done == 0)
     ranks.max_over_ranks(0)  # all have read which are missing before one is marked
     mine = np.array_split(missing, ranks.world_size())[ranks.rank()].tolist()
-    members = [torch.arange(chunk * CHUNK, min((chunk + 1) * CHUNK, len(rows))) for chunk in mine]
     pending: list[int] = []
     marked_at = -math.inf  # the first chunk at once
-    bad_sample = filled = 0
+    bad_sample = 0
 
     def mark_done() -> None:
         rows.flush()  # the rows must be on disk before their mark
@@ -197,33 +226,107 @@ def _fill_missing_chunks(folder: Path, module: nn.Module, dataset: Dataset, are_
         done.flush()
         pending.clear()
 
-    with (
-        stage("features", sum(map(len, members))) as advance,
-        Prefetcher(dataset.train, dataset.workers) as prefetcher,
-    ):
-        requests = [FetchRequest.of(indices) for indices in members]
-        prefetcher.prefetch(requests)
-        for chunk, indices, request in zip(mine, members, requests, strict=True):
-            inputs = _move_inputs(prefetcher.get(request)[0], module)
-            block = slice(int(indices[0]), int(indices[-1]) + 1)
-            if answers is None:
-                features = models.features(module, inputs)
-            else:
-                features, logits = models.features_and_output(module, inputs)
-                answers[block] = _summarise_predictions(logits.float().cpu(), dataset.train.labels[indices])
-            rows[block] = features.float().cpu().numpy()
-            finite = np.isfinite(rows[block]).all(axis=1)  # as stored: float16 may overflow
-            if not finite.all():
-                bad_sample = block.start + int(np.argmin(finite)) + 1
-                break
-            pending.append(chunk)
-            if time.monotonic() - marked_at > _SECONDS_BETWEEN_MARKS:
-                mark_done()
-                marked_at = time.monotonic()
-            filled += len(indices)
-            advance(filled)
+    for chunk, block, features, answer in _forward_chunks(module, dataset, mine, are_classes):
+        rows[block] = features
+        if answers is not None:
+            answers[block] = answer
+        finite = np.isfinite(rows[block]).all(axis=1)  # as stored: float16 may overflow
+        if not finite.all():
+            bad_sample = block.start + int(np.argmin(finite)) + 1
+            break
+        pending.append(chunk)
+        if time.monotonic() - marked_at > _SECONDS_BETWEEN_MARKS:
+            mark_done()
+            marked_at = time.monotonic()
     mark_done()
     return ranks.max_over_ranks(bad_sample)
+
+
+@torch.no_grad()
+def _forward_chunks(
+    module: nn.Module, dataset: Dataset, chunks: Sequence[int], are_classes: bool
+) -> Iterator[tuple[int, slice, NDArray[np.float32], NDArray[np.generic] | None]]:
+    """Yield number, rows, features and (if the outputs are classes) predictions of each chunk of samples."""
+    blocks = [slice(chunk * CHUNK, min((chunk + 1) * CHUNK, len(dataset.train))) for chunk in chunks]
+    requests = [FetchRequest(tuple(range(block.start, block.stop))) for block in blocks]
+    with (
+        stage("features", sum(len(request.indices) for request in requests)) as advance,
+        Prefetcher(dataset.train, dataset.workers) as prefetcher,
+    ):
+        prefetcher.prefetch(requests)
+        filled = 0
+        for chunk, block, request in zip(chunks, blocks, requests, strict=True):
+            inputs = _move_inputs(prefetcher.get(request)[0], module)
+            answers = None
+            if are_classes:
+                features, logits = models.features_and_output(module, inputs)
+                answers = _summarise_predictions(logits.float().cpu(), dataset.train.labels[block])
+            else:
+                features = models.features(module, inputs)
+            yield chunk, block, features.float().cpu().numpy(), answers
+            filled += len(request.indices)
+            advance(filled)
+
+
+def _compute_out_of_fold(options: FeatureOptions, dataset: Dataset) -> tuple[Features, dict[str, Any]]:
+    """Train a network for each fold on the other folds, on rank 0; each sample's row is by its fold's network."""
+    model = parts.configure("models", options.model or "cnn")
+    learner = Learner(model, options.epochs, options.global_batch, options.lr, options.seed, options.name)
+    inputs = (dataset.train.fetch(_samples_in_key(dataset), seed=options.seed, epoch=epoch)[0] for epoch in (None, 0))
+    key_fields = {
+        "dataset": dataset.hash,
+        "inputs": [sha256(each) for each in inputs],  # how they are normalised, and augmented in training
+        "labels": sha256(dataset.train.labels),
+        "model": model.model_dump(mode="json"),
+        **options.model_dump(include={"epochs", "global_batch", "lr", "seed", "precision"}),
+        "folds": options.folds,
+        "chunk": CHUNK,
+        "version": 1,
+    }
+    folder = cache.stage_folder("features") / hash_json(key_fields)[:32]
+
+    def compute() -> str:
+        if not all((folder / file).exists() for file in ("features.npy", "answers.npy", "about.json")):
+            with atomic.replace_folder(folder, per_process=True) as temporary:
+                hashes = _fill_out_of_fold(temporary, learner, dataset, options)
+                (temporary / "about.json").write_text(json.dumps(key_fields | {"networks": hashes}, indent=2))
+        return hash_json({"networks": json.loads((folder / "about.json").read_text())["networks"]})
+
+    digest = ranks.compute_on_rank_zero(compute)
+    about = {"network": OUT_OF_FOLD, "folds": options.folds, "model": key_fields["model"], "hash": digest}
+    return _open_features(folder, digest, are_classes=True), about
+
+
+def _fill_out_of_fold(folder: Path, learner: Learner, dataset: Dataset, options: FeatureOptions) -> list[str]:
+    """Write features and predictions of each fold by its network; return the hashes of the networks."""
+    samples, hashes = len(dataset.train), []
+    chunks = range(-(-samples // CHUNK))
+    answers = cache.allocate_npy(folder / "answers.npy", _PREDICTION, (samples,))
+    reference: NDArray[np.float32] | None = None  # by the first network
+    for held_out, module in learner.train_on_folds(dataset, options.folds):
+        found = list(_forward_chunks(module, dataset, chunks, are_classes=True))
+        rows = np.concatenate([features for _, _, features, _ in found])
+        if reference is None:
+            reference = rows
+            values = cache.allocate_npy(folder / "features.npy", options.precision, rows.shape)
+        values[held_out] = align_features(rows, reference)[held_out]
+        answers[held_out] = np.concatenate([answer for _, _, _, answer in found if answer is not None])[held_out]
+        hashes.append(hash_module(module))
+    values.flush()
+    answers.flush()
+    return hashes
+
+
+def align_features(rows: NDArray[np.float32], reference: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Turn, scale and shift one network's features onto another's, sample by sample (Procrustes, Schönemann 1966).
+
+    Networks find the same classes along other axes. Distances between the rows change by one common factor only.
+    """
+    procrustes = import_library("scipy.linalg", "aligning features").orthogonal_procrustes
+    centred, target = rows - rows.mean(axis=0), reference - reference.mean(axis=0)
+    scale = np.linalg.norm(target) / max(np.linalg.norm(centred), np.finfo(np.float32).tiny)
+    aligned: NDArray[np.float32] = centred @ procrustes(centred, target)[0] * scale + reference.mean(axis=0)
+    return aligned
 
 
 def _summarise_predictions(logits: Tensor, labels: Tensor) -> NDArray[np.generic]:

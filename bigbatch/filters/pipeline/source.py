@@ -21,6 +21,7 @@ from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Problem, did_you_mean
 
+OUT_OF_FOLD = "out_of_fold"  # networks that are trained for a filter, instead of one that is given
 FEATURE_FILES = (".npz", ".npy", ".parquet")
 WEIGHTS = (*models.PICKLED, ".safetensors")
 _NO_SETTING = {*vars(nn.Module()), "training"}  # what every module has
@@ -69,7 +70,8 @@ def open_feature_source(network: str, model: str | dict[str, Any] | None, datase
     else:
         raise Problem(
             f"there is no network '{network}'{did_you_mean(network, parts.names('recipes'))} Give the folder of a run, "
-            f"weights ({', '.join(WEIGHTS)}), a model as mypkg.mod:Class, or features ({', '.join(FEATURE_FILES)})"
+            f"weights ({', '.join(WEIGHTS)}), a model as mypkg.mod:Class, features ({', '.join(FEATURE_FILES)}), or "
+            f"{OUT_OF_FOLD}"
         )
     module = models.build(config, dataset)
     models.load_weights(module, weights)

@@ -16,7 +16,7 @@ from torch import nn
 from bigbatch import filters, models
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
-from bigbatch.filters.pipeline import cache, embedding, features, source
+from bigbatch.filters.pipeline import cache, features, neighbours, pca, source
 from bigbatch.output.progress import show_progress
 from bigbatch.run import Run
 from bigbatch.training.loop import train
@@ -314,12 +314,12 @@ def test_the_last_chunk_counts_only_the_samples_it_has(tmp_path, capsys):
 def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
     from sklearn.decomposition import PCA
 
-    monkeypatch.setattr(embedding, "_ROWS_AT_A_TIME", 100)
+    monkeypatch.setattr(pca, "_ROWS_AT_A_TIME", 100)
     random = np.random.default_rng(2)
     # a mean far from zero: a covariance from raw products would have lost every digit of the small directions
     features = (random.normal(size=(731, 12)) * np.geomspace(10, 0.01, 12) + 1e5).astype(np.float64)
     rows = np.arange(3, 731)
-    made = embedding.project_features(features, rows, 5)
+    made = pca.project_features(features, rows, 5)
     oracle = PCA(5, svd_solver="full").fit(features[rows])
     signs = np.sign(oracle.components_[np.arange(5), np.abs(oracle.components_).argmax(1)])
     np.testing.assert_allclose(made["points"], oracle.transform(features[rows]) * signs, rtol=1e-4, atol=1e-4)
@@ -327,7 +327,7 @@ def test_components_equal_scikit_learns_and_have_a_fixed_sign(monkeypatch):
 
 
 def test_fewer_components_where_features_are_narrow_and_none_explained_where_all_are_equal():
-    made = embedding.project_features(np.ones((20, 3), np.float32), np.arange(20), 50)
+    made = pca.project_features(np.ones((20, 3), np.float32), np.arange(20), 50)
     assert made["points"].shape == (20, 3)
     assert (made["points"] == 0).all()
     assert np.isfinite(made["variance"]).all()
@@ -339,14 +339,14 @@ def test_neighbours_are_exact(engine, monkeypatch):
         pytest.importorskip("faiss")
     from sklearn.neighbors import NearestNeighbors
 
-    monkeypatch.setattr(embedding, "_BLOCK_BYTES", 4 * 500 * 60)
+    monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 4 * 500 * 60)
     points = np.random.default_rng(1).normal(size=(500, 20)).astype(np.float32) + 5
-    found, distances = embedding.nearest_neighbours(points, 15, engine=engine)
+    found, distances = neighbours.nearest_neighbours(points, 15, engine=engine)
     expected, indices = NearestNeighbors(n_neighbors=16, algorithm="kd_tree").fit(points).kneighbors(points)
     np.testing.assert_array_equal(found, indices[:, 1:])
     np.testing.assert_allclose(distances, expected[:, 1:], rtol=1e-3)
     same = np.zeros((40, 3), np.float32)  # a point need not find itself among its duplicates
-    found, distances = embedding.nearest_neighbours(same, 5, engine=engine)
+    found, distances = neighbours.nearest_neighbours(same, 5, engine=engine)
     assert (found != np.arange(40)[:, None]).all()
     assert (distances == 0).all()
 
