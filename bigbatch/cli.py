@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 from bigbatch import __version__, commands
 from bigbatch.errors import BROKEN_PIPE, DONE, INTERRUPTED, STOPPED, WRONG_INPUT, Notice, Problem, Stopped
+from bigbatch.trust import trust_modules
 
 _PYTHONS_SHOW_WARNING = warnings.showwarning
+AS_A_FUNCTION: dict[str, Any] = {"result_action": "return_value", "print_error": False, "exit_on_error": False}
 
 app = App(
     name="bigbatch",
@@ -25,9 +27,21 @@ for name, command in commands.find_all().items():
     app.command(command, name=name)
 
 
+@app.meta.default
+def _trust_and_run(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    trust: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="with any command: a module like mypkg.mod, whose code a file may name"),
+    ] = None,
+) -> Any:
+    trust_modules(trust or [])
+    return app(tokens, **AS_A_FUNCTION)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the `bigbatch` command: a Problem ends in one sentence, not in a traceback."""
-    sys.path.insert(0, "")  # a user's own parts are found in the current folder, as with python -m
+    os.environ["PYTHONSAFEPATH"] = "1"  # no process that we start looks for packages in the current folder first
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     code = _exit_code(arguments)
     if "TORCHELASTIC_RUN_ID" in os.environ or "HOROVOD_RANK" in os.environ:
@@ -46,7 +60,7 @@ def _show_warning(message: Warning | str, *details: Any) -> None:
 
 def _exit_code(arguments: list[str] | None) -> Any:
     try:
-        return app(arguments, result_action="return_value", print_error=False, exit_on_error=False)
+        return app.meta(arguments, **AS_A_FUNCTION)
     except CycloptsError as error:
         return _report(Problem(" ".join(str(error).split())))
     except (Problem, Stopped) as ending:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 from pydantic import (
@@ -25,6 +28,7 @@ from pydantic import (
 )
 
 from bigbatch.errors import Problem, did_you_mean
+from bigbatch.trust import check_trusted
 
 HERE = Path(__file__).parent
 
@@ -180,9 +184,15 @@ def current_name(kind: str, name: str) -> str:
     return RENAMED.get((kind, name), name)
 
 
-@cache
 def find(kind: str, name: str) -> Any:
-    """Return the module or `ExternalPart` that a name stands for."""
+    """Return the module or `ExternalPart` that a name stands for. Code outside of bigbatch must be trusted."""
+    if "." in name or ":" in name:
+        check_trusted(name, KINDS[kind])
+    return _find(kind, name)
+
+
+@cache
+def _find(kind: str, name: str) -> Any:
     if name in names(kind):
         return importlib.import_module(f"bigbatch.{kind}.{name}")
     if "." in name or ":" in name:
@@ -193,7 +203,7 @@ def find(kind: str, name: str) -> Any:
 def _import_external_part(kind: str, path: str) -> Any:
     module_name, colon, thing_name = path.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = _import_module(module_name)
     except (ImportError, TypeError, ValueError) as error:
         raise Problem(f"{KINDS[kind]} '{path}' cannot be imported ({error}): check the name and PYTHONPATH") from error
     if not colon:
@@ -210,6 +220,20 @@ def _import_external_part(kind: str, path: str) -> Any:
     if not hasattr(module, thing_name):
         raise Problem(f"module {module_name} has no '{thing_name}'{did_you_mean(thing_name, dir(module))}")
     return ExternalPart(kind, path, getattr(module, thing_name))
+
+
+def _import_module(name: str) -> ModuleType:
+    """Import a module; the current folder comes last, so that nothing in it can replace an installed package."""
+    here = os.getcwd()
+    sys.path.append(here)
+    try:
+        module = importlib.import_module(name)
+    except BaseException:
+        sys.path.remove(here)
+        raise
+    if not (module.__file__ or "").startswith(os.path.join(here, "")):
+        sys.path.remove(here)  # else it stays, for what the module imports later
+    return module
 
 
 def configure(kind: str, value: Any) -> Config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from pydantic import (
 
 from bigbatch import parts, settings
 from bigbatch.errors import Problem
+from bigbatch.trust import trust_typed
 
 _ABSENT = object()
 # fields that version 0.1 does not have, with their defaults
@@ -100,7 +101,19 @@ class Run(BaseModel):
     sam_radius: PositiveFloat | None = None  # ρ of sharpness-aware minimisation
     evaluations_per_epoch: PositiveInt = 1
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
+        """Build the run that a user typed in Python. What a file says goes through `from_fields`."""
+        trust_typed(fields)
+        self._validate(fields)
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Run:
+        """Build a run from fields that may come from a file: names of code in them must be trusted."""
+        run = cls.__new__(cls)
+        run._validate(fields)
+        return run
+
+    def _validate(self, fields: Mapping[str, Any]) -> None:
         try:
             super().__init__(**fields)
         except ValidationError as error:
@@ -144,7 +157,7 @@ class Run(BaseModel):
 
     @classmethod
     def from_json(cls, text: str) -> Run:
-        return cls(**json.loads(text))
+        return cls.from_fields(json.loads(text))
 
     @property
     def hash(self) -> str:
@@ -155,9 +168,10 @@ class Run(BaseModel):
     def folder_name(self) -> str:
         return f"{self.name}-{self.hash}"
 
-    def with_settings(self, assignments: Iterable[str]) -> Run:
+    def with_settings(self, assignments: Iterable[str], *, typed: bool = True) -> Run:
         """A copy with `optimizer.lr=3.2`, `optimizer=adam`, `epochs=2` ... applied in turn.
 
+        Code that they name is trusted if the user `typed` them, and not if they come from a file.
         `scale_batch=64`, with `scaling_rule=linear` if it is not to be the optimizer's, comes last, wherever it stands:
         the other settings describe the run that is scaled.
         """
@@ -165,7 +179,11 @@ class Run(BaseModel):
         for setting in others:
             path, value = settings.parse(setting, example="optimizer.lr=3.2")
             settings.assign(fields, path, value)
-        run = Run(**fields)
+            if typed:
+                trust_typed(value)
+        if typed:
+            trust_typed(scaling)
+        run = Run.from_fields(fields)
         if not scaling:
             return run
         k = scaling.get("scale_batch")
@@ -181,7 +199,7 @@ class Run(BaseModel):
         fields = self.model_dump(mode="json")
         for change in self.changes_at_batch(global_batch, rule):
             settings.assign(fields, change.field, change.after)
-        return Run(**fields)
+        return Run.from_fields(fields)
 
     def changes_at_batch(self, global_batch: int, rule: Any = None) -> list[Change]:
         """What `at_batch` changes: fields, values before and after, and why."""

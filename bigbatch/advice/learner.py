@@ -30,6 +30,7 @@ from bigbatch.schedules import Baseline
 from bigbatch.training import batchnorm, micro_batch
 from bigbatch.training.batches import Split
 from bigbatch.training.step import take_step, update_weights
+from bigbatch.trust import trust_typed
 
 _PLAIN_OPTIMIZERS = ("sgd", "momentum", "nesterov", "lars")
 
@@ -224,6 +225,7 @@ def _build_optimizer(training: ModuleTraining, model: nn.Module) -> Optimizer:
     optimizer = training.optimizer
     options = {} if training.lr is None else {"lr": training.lr}
     if isinstance(optimizer, str | dict | parts.Config):
+        trust_typed(optimizer)
         about = {"name": optimizer} if isinstance(optimizer, str) else optimizer
         config = parts.configure("optim", about | options if isinstance(about, dict) else about)
         built: Optimizer = optim.build(config, model)

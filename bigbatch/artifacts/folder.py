@@ -52,7 +52,7 @@ class Folder:
                 f"{self.path / 'run.json'} was changed after the run started: restore it, "
                 f"or train it as a new run with 'bigbatch train {self.path / 'run.json'}'"
             )
-        return Run(**about["run"])
+        return Run.from_fields(about["run"])
 
     @property
     def run_hash(self) -> str:

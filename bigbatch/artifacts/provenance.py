@@ -11,13 +11,14 @@ from typing import Any
 
 _PACKAGES = ("bigbatch", "torch", "numpy", "scikit-learn", "safetensors", "pydantic")
 _MAX_DIFF_CHARACTERS = 1_000_000  # a longer diff has data files in it
+_DIFF = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all")
 
 
 def collect() -> dict[str, Any]:
     """Return commit and uncommitted changes of the working directory, package versions, hardware, command."""
     return {
         "commit": _git("rev-parse", "HEAD"),
-        "dirty_diff": (_git("diff", "HEAD") or "")[:_MAX_DIFF_CHARACTERS],
+        "dirty_diff": (_git("diff", *_DIFF, "HEAD", **_no_programs()) or "")[:_MAX_DIFF_CHARACTERS],
         "packages": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "hardware": hardware(),
         "command": sys.argv,
@@ -53,9 +54,29 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git(*arguments: str) -> str | None:
+def _no_programs() -> dict[str, str]:
+    """Return the environment in which git starts no program that the repository's own configuration names.
+
+    A folder that was unpacked here may be somebody else's repository. Filters of the user's own configuration stay.
+    """
+    pattern = r"^filter\..*\.(clean|process|smudge)$"
+    found = (_git("config", "-z", "--show-scope", "--name-only", "--get-regexp", pattern) or "").split("\0")
+    filters = [name for scope, name in zip(found[::2], found[1::2], strict=False) if scope in ("local", "worktree")]
+    names = {f"GIT_CONFIG_KEY_{number}": name for number, name in enumerate(["core.fsmonitor", *filters])}
+    values = {key.replace("KEY", "VALUE"): "" for key in names}
+    return {"GIT_CONFIG_COUNT": str(len(names)), **names, **values}
+
+
+def _git(*arguments: str, **environment: str) -> str | None:
     try:
-        result = subprocess.run(["git", *arguments], capture_output=True, text=True, errors="replace", timeout=20)
+        result = subprocess.run(
+            ["git", *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            env=os.environ | environment,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return result.stdout.strip() if result.returncode == 0 else None

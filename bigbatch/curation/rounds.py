@@ -20,6 +20,7 @@ from bigbatch.output.progress import log_progress, show_progress
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
 from bigbatch.training.loop import train
+from bigbatch.trust import trust_typed
 
 _SECONDS_TO_WAIT_FOR_A_RANK = 3600.0
 
@@ -103,6 +104,7 @@ def configure_filter(
     dataset: str, filter_name: str, network: str | None, assignments: Sequence[str]
 ) -> tuple[parts.Config, parts.Config]:
     """Return the configs of dataset and filter. A run on the same dataset provides that dataset's options."""
+    trust_typed([dataset, filter_name, network])
     options: dict[str, Any] = {"dataset": {"name": dataset}, "filter": {"name": filter_name}}
     if network:
         options["filter"]["network"] = network
@@ -111,6 +113,7 @@ def configure_filter(
             options["dataset"] = run.dataset.model_dump(mode="json")
     for assignment in assignments:
         name, value = settings.parse(assignment, example="drop=0.2 or dataset.augment=false")
+        trust_typed(value)
         settings.assign(options, name if name.startswith("dataset.") else f"filter.{name}", value)
     if "network" in parts.find("filters", filter_name).Config.model_fields and "network" not in options["filter"]:
         raise Problem(

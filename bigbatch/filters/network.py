@@ -17,6 +17,7 @@ from bigbatch.filters.pipeline.embedding import compute_map
 from bigbatch.filters.pipeline.features import compute_features
 from bigbatch.filters.pipeline.results import Kept
 from bigbatch.filters.pipeline.source import FeatureSource, source_from_array, source_from_module
+from bigbatch.trust import trust_typed
 
 
 class Config(DecisionOptions):
@@ -50,6 +51,7 @@ def network(source: nn.Module | Path | str | NDArray[np.number] | Tensor, datase
     (eps*: the smallest DBSCAN radius at which a sample is not noise), a mask, and in `arrays` a `map`, clusters, and
     the network's prediction, confidence and loss of each sample where its outputs are the dataset's classes.
     """
+    trust_typed([source if isinstance(source, str) else None, options])
     if isinstance(source, str | Path):
         return keep(dataset, Config(network=str(source), **options))
     ready = source_from_module(source) if isinstance(source, nn.Module) else source_from_array(source)

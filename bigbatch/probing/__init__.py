@@ -16,6 +16,7 @@ from bigbatch.probing.run_at_rest import RunAtRest
 from bigbatch.recipes import load_run
 from bigbatch.run import Run
 from bigbatch.settings import parse_value
+from bigbatch.trust import trust_typed
 
 __all__ = ["ProbeReport", "RunAtRest", "load_recipe_or_folder", "probe_run"]
 
@@ -90,6 +91,7 @@ def _configure_probes(names: Sequence[str], options: Iterable[str]) -> list[part
         if name not in fields:
             raise Problem(f"'{option}' is for '{name}', which is not measured: add --probe {name}, or leave it out")
         fields[name][field] = parse_value(text)
+    trust_typed(fields)
     if not fields:
         raise Problem(f"no probe was named: use --probe with some of {', '.join(parts.names('probes'))}")
     return [parts.configure("probes", about) for about in fields.values()]

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.run import Run
+from bigbatch.trust import trust_typed
 
 
 class PaperNumber(NamedTuple):
@@ -26,10 +27,14 @@ class PaperNumber(NamedTuple):
 def load_run(recipe: str, settings: Iterable[str] = ()) -> Run:
     """Return the run of a recipe's name, a `mypkg.mod:function` or a run.json, with settings applied."""
     if not recipe.endswith(".json"):
-        run: Run = parts.find("recipes", recipe).run()
+        trust_typed(recipe)
+        run = parts.find("recipes", recipe).run()
+        if not isinstance(run, Run):
+            raise Problem(f"recipe '{recipe}' returned a {type(run).__name__}, not a Run: name a function that does")
         return run.with_settings(settings)
     try:
         about = json.loads(Path(recipe).read_text(encoding="utf-8"))
+        fields = about.get("run", about)
+        return Run.from_fields(fields).with_settings(settings)
     except (OSError, ValueError) as error:
         raise Problem(f"{recipe} cannot be read as a run ({error}): give a run.json or a recipe's name") from error
-    return Run(**about.get("run", about)).with_settings(settings)

@@ -6,6 +6,7 @@ A damaged or unfinished run is a record too, not an error.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from bigbatch import parts
 from bigbatch.artifacts.folder import Folder
 from bigbatch.artifacts.metrics import read_rows
-from bigbatch.errors import Problem
+from bigbatch.errors import Notice, Problem
 from bigbatch.output.formatting import differing_fields, flatten_fields, format_value
 from bigbatch.run import fingerprint
 from bigbatch.sweeps import Sweep, format_mean
@@ -76,15 +77,23 @@ def find_runs(paths: Iterable[Path]) -> tuple[list[Sweep], list[RunRecord]]:
     sweeps: list[Sweep] = []
     records: list[RunRecord] = []
     for path in {path.resolve(): path for path in paths}.values():  # named twice is there once
-        if Sweep.is_sweep(path):
-            sweeps.append(Sweep.open(path))
-        elif Folder(path).exists():
+        if Folder(path).exists():
             records.append(read_run(path))
-        else:
-            inside = sorted(child for child in path.iterdir() if Folder(child).exists()) if path.is_dir() else []
-            if not inside:
-                raise Problem(f"{path} is neither a run nor a sweep nor a folder of runs: give runs/<name>-<hash>")
-            records += map(read_run, inside)
+            continue
+        runs = path
+        if Sweep.is_sweep(path):
+            try:
+                sweep = Sweep.open(path)
+                _ = sweep.points  # which may be of code that is not trusted
+                sweeps.append(sweep)
+                continue
+            except Problem as problem:
+                warnings.warn(Notice(f"{path} is reported as single runs, not as a sweep: {problem}"), stacklevel=2)
+                runs = path / "runs"
+        inside = sorted(child for child in runs.iterdir() if Folder(child).exists()) if runs.is_dir() else []
+        if not inside:
+            raise Problem(f"{path} is neither a run nor a sweep nor a folder of runs: give runs/<name>-<hash>")
+        records += map(read_run, inside)
     return sweeps, list({record.path.resolve(): record for record in records}.values())
 
 

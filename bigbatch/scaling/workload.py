@@ -18,6 +18,7 @@ from bigbatch.scaling.machine import Machine
 from bigbatch.scaling.options import ModelOptions
 from bigbatch.scaling.profile import LayerShape, Profile, read_csv
 from bigbatch.settings import parse_value
+from bigbatch.trust import trust_typed
 
 IMAGENET_SHAPE = (3, 224, 224)
 BYTES_PER_NUMBER = 4  # float32
@@ -166,6 +167,7 @@ def parse_workload(options: ModelOptions, engines: Iterable[str]) -> tuple[Workl
     groups = group_settings(options.settings, engines)
     model_options, machine_settings = groups.pop("model"), groups.pop("machine")
     shape = parse_sample_shape(options.sample)
+    trust_typed([options.model, model_options])
     return Workload(options.model, model_options, shape, options.classes, groups), machine_settings
 
 

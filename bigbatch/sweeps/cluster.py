@@ -12,6 +12,7 @@ from bigbatch.errors import Problem, Stopped
 from bigbatch.libraries import import_library
 from bigbatch.sweeps.folder import Sweep
 from bigbatch.sweeps.worker import WorkerOptions
+from bigbatch.trust import trust_modules, trusted_names
 
 Launcher = Literal["slurm", "local"]
 
@@ -22,8 +23,10 @@ class ClusterJob:
 
     folder: Path
     options: WorkerOptions
+    trusted: Sequence[str] = ()  # modules; a cluster may not hand our environment on
 
     def __call__(self) -> str:
+        trust_modules(self.trusted)
         try:
             Sweep.open(self.folder).run(self.options)
         except Stopped as stopped:
@@ -49,6 +52,6 @@ def submit(sweep: Sweep, launcher: Launcher, options: WorkerOptions, parameters:
     parsed = dict(settings.parse(text, example="slurm_partition=gpu") for text in parameters)
     executor.update_parameters(**({"name": f"bigbatch-{sweep.config.title}", "timeout_min": 24 * 60} | parsed))
     data_dir = options.data_dir and options.data_dir.resolve()
-    job = ClusterJob(folder, replace(options, jobs=1, data_dir=data_dir, quiet=False))
+    job = ClusterJob(folder, replace(options, jobs=1, data_dir=data_dir, quiet=False), trusted_names())
     with executor.batch():
         return [executor.submit(job) for _ in range(options.jobs)]

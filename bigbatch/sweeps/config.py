@@ -19,6 +19,7 @@ from bigbatch.engines import fit_run_to_ranks
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_value
 from bigbatch.run import Run, fingerprint, split_scaling
+from bigbatch.trust import trust_typed
 
 Settings = Mapping[str, Any]  # field of a run -> value
 _NEAR_END = 0.05  # fraction of a range
@@ -179,7 +180,7 @@ class SweepConfig(BaseModel):
             raise Problem(f"{path} is not readable as a sweep ({error}): restore it from a copy") from error
 
     def base_run(self) -> Run:
-        return Run(**self.run)
+        return Run.from_fields(self.run)
 
     def points(self) -> list[SweepPoint]:
         """Return every run, one seed of all of them first. A wrong field or value raises a Problem."""
@@ -204,8 +205,8 @@ class SweepConfig(BaseModel):
                 grid = dict(zip(self.grids, values, strict=True))
                 assignments = as_assignments(changes | grid)
                 try:
-                    unscaled = base.with_settings(split_scaling(assignments)[0])
-                    yield variant, grid, base.with_settings(assignments), unscaled
+                    unscaled = base.with_settings(split_scaling(assignments)[0], typed=False)
+                    yield variant, grid, base.with_settings(assignments, typed=False), unscaled
                 except Problem as problem:
                     prefix = f"{format_settings(variant, grid)}: " if assignments else ""
                     raise Problem(f"{prefix}{problem}") from problem
@@ -223,7 +224,7 @@ def format_settings(variant: str, values: Settings) -> str:
 
 
 def parse_grids(texts: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """Parse the `FIELD=VALUES` of each --grid."""
+    """Parse the `FIELD=VALUES` of each --grid, which the user typed."""
     grids: dict[str, tuple[Any, ...]] = {}
     for text in texts:
         field, values = settings.split(text, example="global_batch=16,32,...,512")
@@ -235,14 +236,16 @@ def parse_grids(texts: Iterable[str]) -> dict[str, tuple[Any, ...]]:
             grids[field] = settings.parse_values(values)
         except Problem as problem:
             raise Problem(f"--grid {field}: {problem}") from problem
+    trust_typed(grids)
     return grids
 
 
 def parse_ranges(texts: Iterable[str]) -> tuple[SearchRange, ...]:
-    """Parse the `FIELD=RANGE` of each --search."""
+    """Parse the `FIELD=RANGE` of each --search, which the user typed."""
     ranges = tuple(SearchRange.parse(text) for text in texts)
     if len({found.field for found in ranges}) < len(ranges):
         raise Problem("a field is searched twice: give one --search for each")
+    trust_typed(ranges)
     return ranges
 
 

@@ -22,6 +22,7 @@ from bigbatch.sweeps.queue import PointQueue
 from bigbatch.sweeps.results import FINISHED, RunResult, format_table, read_result, read_trials, read_unfinished
 from bigbatch.sweeps.search import TrialQueue, evaluate_on_held_out, extreme_points
 from bigbatch.sweeps.worker import Worker, WorkerOptions
+from bigbatch.trust import trust_typed
 
 CONFIG_FILE = "sweep.json"
 
@@ -60,7 +61,9 @@ class Sweep:
 
         Wrong fields and values, batches larger than the data and warm-ups longer than the training are refused.
         """
-        created = cls(folder, SweepConfig.build(run, **changes))
+        config = SweepConfig.build(run, **changes)
+        trust_typed([config.grids, config.variants, config.search])
+        created = cls(folder, config)
         created.check(data_dir)
         created.save()
         return created

@@ -183,7 +183,7 @@ class TrialQueue:
         study.sampler = self.optuna.samplers.TPESampler(seed=base.seed * 1_000_003 + rank)
         chosen = {scope.field: _suggest(trial, scope) for scope in self.search.ranges}
         try:
-            point = base.with_run(base.run.with_settings(as_assignments(chosen)), **chosen)
+            point = base.with_run(base.run.with_settings(as_assignments(chosen), typed=False), **chosen)
         except Problem as problem:
             self._discard(study, trial, str(problem))
             return None
@@ -269,7 +269,7 @@ def extreme_points(points: Sequence[SweepPoint], search: SearchConfig) -> Iterat
         held_out = evaluate_on_held_out(point, search)
         for scope in search.ranges:
             for end in scope.extremes:
-                run = held_out.run.with_settings(as_assignments({scope.field: end}))
+                run = held_out.run.with_settings(as_assignments({scope.field: end}), typed=False)
                 yield point.with_run(run, **{scope.field: end})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bigbatch import parts
 from bigbatch.errors import Problem
+from bigbatch.trust import trust_typed
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,9 @@ class CheckedPart:
     kind: str
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        trust_typed([self.name, self.options])
 
     def configure(self, **options: Any) -> parts.Config:
         """Its Config, with these options besides the needed ones."""

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from bigbatch import parts
 from bigbatch.errors import Notice, Problem
+from bigbatch.trust import trust_typed
 
 _SECONDS_TO_FINISH = 60.0
 _MAX_REASON_CHARACTERS = 200  # of a tool's error; the rest is in its log
@@ -45,7 +46,8 @@ class Mirror(Protocol):
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Refuse trackers whose tool is not installed, before the training starts."""
+    """Refuse trackers whose tool is not installed, before the training starts. The user typed their names."""
+    trust_typed(names)
     for name in names:
         needed = parts.find("trackers", parts.configure("trackers", name).name).NEEDS
         if importlib.util.find_spec(needed) is None:
