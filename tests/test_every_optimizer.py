@@ -13,6 +13,7 @@ from bigbatch.errors import Problem, Stopped
 from bigbatch.launch.signals import StopRequest
 from bigbatch.testing import CheckedPart, find_checks
 from bigbatch.testing.optim import check_learns_digits
+from bigbatch.trust import trust_typed
 
 # the paper's trust coefficient goes with learning rates of 2 to 40
 OPTIONS = {"lars": {"trust_coefficient": 0.02}}
@@ -75,6 +76,7 @@ def test_an_optimizer_from_outside_takes_its_options_and_the_lr_of_the_schedule(
     ],
 )
 def test_optimizers_of_the_adam_family_scale_by_its_rule(name, rule):
+    trust_typed(name)
     assert parts.configure("optim", {"name": name, "lr": 0.1}).scaling_rule == rule
 
 

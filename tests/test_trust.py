@@ -296,6 +296,7 @@ def test_fields_of_files_become_runs_in_known_places_alone():
         "curation/rounds.py",
         "curation/comparison.py",
         "curation/tuning.py",
+        "sweeps/frontier.py",
         "sweeps/search.py",
         "demo/run.py",
     }
