@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -34,10 +35,14 @@ class FSDP(ProcessGroupEngine):
         self.config = config
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Shard each layer that has weights as a unit of its own, and the remaining parameters with the root module."""
+        """Shard each layer that has weights of its own as a unit, and the other parameters with the root module."""
         self.full_model = copy.deepcopy(model) if self.rank == 0 else None  # checkpoints are written from it
         mesh = init_device_mesh(self.device.type, (self.world_size,))
-        for module in [*(_layers_to_shard(model) if self.config.layer_by_layer else []), model]:
+        uses = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
+        layers = _layers_to_shard(model) if self.config.layer_by_layer else []
+        # tied weights, like those of an embedding and the head, are gathered for both
+        untied = [layer for layer in layers if all(uses[parameter] == 1 for parameter in layer.parameters())]
+        for module in [*untied, model]:
             sharded = fully_shard(module, mesh=mesh, reshard_after_forward=self.config.reshard_after_forward)
             # a sum, because losses are divided by the global count; gloo supports no other reduction
             sharded.set_force_sum_reduction_for_comms(True)

@@ -16,7 +16,7 @@ def run() -> Run:
         model={"name": "resnet9", "width": 16},
         global_batch=128,
         batchnorm_group=128,
-        optimizer={"name": "nesterov", "lr": 0.1, "weight_decay": 5e-4},
+        optimizer={"name": "nesterov", "lr": 0.15, "weight_decay": 5e-4},
         schedule={
             "name": "composed",
             "warmup": {"kind": "gradual", "epochs": 1},

@@ -105,8 +105,7 @@ def test_two_ranks_stopped_in_an_epoch_and_one_process_going_on_give_the_same(tm
     dies = {"name": "outside:DyingSGD", "lr": 0.5, "marker": str(tmp_path / "died"), "at_step": 17, "signal_number": 15}
     run = text_run(**fields, optimizer=dies)
     ranks = Folder(tmp_path / run.with_settings(["engine=ddp"]).folder_name)
-    arguments = ("--runs-dir", tmp_path, "--data-dir", text)
-    bigbatch("train", write_run(run, tmp_path), "--ranks", 2, *arguments, expect=75)
+    bigbatch("train", write_run(run, tmp_path), "--ranks", 2, *_places(tmp_path, text), expect=75)
     bigbatch("resume", ranks.path, "--data-dir", text)
     alone = final_weights(trained(run, tmp_path, text))
     resumed = final_weights(ranks)
@@ -116,6 +115,18 @@ def test_two_ranks_stopped_in_an_epoch_and_one_process_going_on_give_the_same(tm
 def test_samples_of_shuffled_text_may_be_selected(tmp_path, text):
     folder = trained(text_run(**GPT, epochs=1, selector={"name": "small_loss", "discard": 0.5}), tmp_path, text)
     assert {row["kept"] for row in folder.metrics() if row.get("global_batch") == 12} == {6}
+
+
+def test_tied_weights_are_sharded_as_one_process_has_them(tmp_path, text):
+    run = text_run(**GPT, epochs=1, clip_norm=0.5, sam_radius=0.05)
+    bigbatch("train", write_run(run, tmp_path), *("--set", "engine=fsdp", "--ranks", 2), *_places(tmp_path, text))
+    sharded = final_weights(tmp_path / run.with_settings(["engine=fsdp"]).folder_name)
+    alone = final_weights(trained(run, tmp_path, text))
+    assert all(torch.allclose(alone[name], sharded[name], atol=1e-10) for name in alone)
+
+
+def _places(runs_dir, data_dir):
+    return "--runs-dir", runs_dir, "--data-dir", data_dir
 
 
 def test_a_state_is_put_together_from_its_parts():

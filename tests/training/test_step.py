@@ -75,9 +75,12 @@ def test_sam_steps_with_the_gradient_at_the_worst_point_nearby():
 
 
 def test_sam_counts_batchnorm_statistics_once():
-    plain, sam = (assemble(model="cnn", batchnorm_group=64, **fields) for fields in ({}, {"sam_radius": 0.05}))
+    cnn = {"name": "cnn", "batch_norm": True}
+    plain, sam = (assemble(model=cnn, batchnorm_group=64, **fields) for fields in ({}, {"sam_radius": 0.05}))
+    at_start = [buffer.clone() for buffer in plain.model.buffers()]
     for assembled in (plain, sam):
         step_once(assembled)
+    assert not any(torch.equal(one, start) for one, start in zip(plain.model.buffers(), at_start, strict=True))
     for one, other in zip(plain.model.buffers(), sam.model.buffers(), strict=True):
         assert torch.equal(one, other)
 
@@ -113,6 +116,22 @@ def test_the_average_is_a_moving_one_that_begins_at_the_first_weights():
     second = weights_of(assembled)
     for average, one, two in zip(assembled.average.module.parameters(), first, second, strict=True):
         torch.testing.assert_close(average, 0.75 * one + 0.25 * two, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("micro_batch", [256, 100, 7])
+def test_micro_batches_change_nothing(micro_batch):
+    smoothed = {"name": "cross_entropy", "label_smoothing": 0.1}
+    fields = {"ema_decay": 0.75, "sam_radius": 0.05, "clip_norm": 0.1, "loss": smoothed}
+    whole, split = assemble(**fields), assemble(**fields)
+    split.split = Split(1, micro_batch)
+    for assembled in (whole, split):
+        step_once(assembled)
+        step_once(assembled)
+    assert whole.average is not None
+    assert split.average is not None
+    for model, other in ((whole.model, split.model), (whole.average.module, split.average.module)):
+        for one, two in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(one, two, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("fields", [{"ema_decay": 0.9}, {"sam_radius": 0.05}, {"clip_norm": 0.1}])
