@@ -127,10 +127,16 @@ def test_which_tensors_are_orthogonalised():
         for name in group["param_names"]
     }
     assert found == {
-        **{"lstm.weight_ih_l0": 4, "lstm.weight_hh_l0": 4, "lstm.weight_hr_l0": 1},
+        "lstm.weight_ih_l0": 4,
+        "lstm.weight_hh_l0": 4,
+        "lstm.weight_hr_l0": 1,
         **{f"gru.weight_{kind}_l0{direction}": 3 for kind in ("ih", "hh") for direction in ("", "_reverse")},
-        **{"plain.weight_ih": 1, "plain.weight_hh": 1},
-        **{"attention.in_proj_weight": 3, "attention.out_proj.weight": 1, "qkv.weight": 3, "convolution.weight": 1},
+        "plain.weight_ih": 1,
+        "plain.weight_hh": 1,
+        "attention.in_proj_weight": 3,
+        "attention.out_proj.weight": 1,
+        "qkv.weight": 3,
+        "convolution.weight": 1,
     }
 
 

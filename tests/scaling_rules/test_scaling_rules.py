@@ -12,7 +12,6 @@ from bigbatch.run import Run
 from bigbatch.scaling_rules import half_life_decay, timescale_weight_decay
 from bigbatch.scaling_rules.adam_sde import sde_beta
 
-
 WARMUP = {"kind": "gradual", "epochs": 0.1}
 COMPOSED = {"name": "composed", "warmup": WARMUP}
 LEGW = {"name": "legw", "baseline_batch": 128, "warmup_epochs": 0.1, "decay": {"kind": "constant"}}
