@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bigbatch.optim.median_curvature import MedianCurvature as MedianCurvature
     from bigbatch.optim.muon import Muon as Muon
     from bigbatch.optim.percent_delta import PercentDelta as PercentDelta
+    from bigbatch.optim.soap import SOAP as SOAP
 
 _MODULES = {
     "Curvature": "curvature",
@@ -40,6 +41,7 @@ _MODULES = {
     "MedianCurvature": "median_curvature",
     "Muon": "muon",
     "PercentDelta": "percent_delta",
+    "SOAP": "soap",
 }
 
 

@@ -13,12 +13,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from bigbatch.optim import LAMB, LARS, Curvature, MedianCurvature, Muon, PercentDelta
+from bigbatch.optim import LAMB, LARS, SOAP, Curvature, MedianCurvature, Muon, PercentDelta
 
 WITH_PATHS = {kind.__name__: kind for kind in (LARS, LAMB, PercentDelta, MedianCurvature)}
-KINDS = WITH_PATHS | {kind.__name__: kind for kind in (Curvature, Muon)}
+KINDS = WITH_PATHS | {kind.__name__: kind for kind in (Curvature, Muon, SOAP)}
 OPTIONS = {"lr": 0.1, "weight_decay": 0.05}
-OWN_OPTIONS = {"Muon": {"min_side": 1}}
+# SOAP: only sides whose GGᵀ has full rank; in the others' null space rounding would choose the basis
+OWN_OPTIONS = {"Muon": {"min_side": 1}, "SOAP": {"max_precond_dim": 4}}
 PATHS = {"default": {}, "foreach": {"foreach": True}, "plain": {"foreach": False, "fused": False}}
 STEPS = 3
 # rows that do not divide by two, a tensor with nothing on rank 1, a split along columns, one whole on each rank
@@ -26,9 +27,9 @@ PLACED = [((5, 3), Shard(0)), ((1, 4), Shard(0)), ((3, 4), Shard(1)), ((4, 2), R
 
 
 def cases():
-    """By every path in float64, and by the default one in float32."""
+    """By every path in float64, and by the default one in float32, whose rounding an eigenbasis magnifies."""
     every_path = [(name, path, torch.float64) for name in WITH_PATHS for path in PATHS]
-    return [*every_path, *((name, "default", torch.float32) for name in KINDS)]
+    return [*every_path, *((name, "default", torch.float64 if name == "SOAP" else torch.float32) for name in KINDS)]
 
 
 def make(name, path, params):
