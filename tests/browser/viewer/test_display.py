@@ -319,3 +319,32 @@ def test_accuracies_of_runs_are_drawn(kept: Path, made: Path, serve: Callable[..
         assert f"{name}: batch 16 {100 * summary['test_accuracy']:.2f} %" in told
     assert page.locator("#accuracy-panel circle").count() == 2
     assert page.complaints.errors == []
+
+
+def test_a_phone_opens_the_page_at_its_top(kept: Path, chromium: Any, serve: Callable[..., Server]) -> None:
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    Tab(page, serve(kept).url)
+    assert page.evaluate("() => [scrollX, scrollY]") == [0, 0]
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    context.close()
+
+
+def test_totals_are_announced_once_per_change(open_tab: Callable[..., Tab], page: Any) -> None:
+    tab = open_tab()
+    page.wait_for_function("() => document.getElementById('totals-announced').textContent")
+    page.evaluate(
+        """() => {
+          globalThis.announced = [];
+          const heard = document.getElementById("totals-announced");
+          new MutationObserver(() => announced.push(heard.textContent)).observe(heard, { childList: true });
+          const slider = document.getElementById("drop");
+          for (let percent = 1; percent <= 40; percent++) {
+            slider.value = String(percent);
+            slider.dispatchEvent(new Event("input"));
+          }
+        }"""
+    )
+    page.wait_for_function("() => announced.length > 0")
+    tab.settled()
+    assert [text.replace("\n", " ") for text in page.evaluate("() => announced")] == [tab.totals()]

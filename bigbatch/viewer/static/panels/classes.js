@@ -17,8 +17,8 @@ export class ClassList {
     this.list = byId("class-list");
     /** @type {"kept" | "dropped" | "fraction" | null} */
     this.sort = null;
-    /** @type {number | null} the class that was scrolled to last */
-    this.shown = null;
+    this.shown = app.classShown; // the page opens at its top
+
     this.rows = [-1, ...app.document.classes.keys()].map((index) => this.makeRow(index));
     this.list.append(...this.rows.map((row) => row.element));
     this.list.addEventListener("keydown", (event) => this.onKeyDown(event));

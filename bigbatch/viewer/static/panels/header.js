@@ -4,6 +4,8 @@ import { byId, make, setText } from "../ui/dom.js";
 import { count, percent } from "../ui/formatting.js";
 /** @import { App, Topic } from "../state/app.js" */
 
+const REST_MS = 500; // a screen reader hears of a moving slider once, when it rests
+
 /** Name, dataset and totals. */
 export class Header {
   /** @type {Topic[]} */
@@ -30,5 +32,7 @@ export class Header {
       make("span.kept", {}, make("b", {}, count(kept)), " kept"),
       make("span.dropped", {}, make("b", {}, count(dropped)), ` dropped (${percent(fraction)})`)
     );
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => setText(byId("totals-announced"), totals.innerText), REST_MS);
   }
 }
