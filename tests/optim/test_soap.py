@@ -57,8 +57,8 @@ def oracle(w, gradients, *, lr, betas, eps, weight_decay, shampoo_beta, frequenc
 
 
 def test_first_steps_by_hand():
-    # [[2, 1], [1, 2]] has the eigenvectors (1, 1)/√2 and (1, −1)/√2. There [[1, 0], [0, 0]] is ½ everywhere, Adam's first
-    # step 1 everywhere, and back that is [[2, 0], [0, 0]]. Adam itself would step by [[1, 0], [0, 0]].
+    # [[2, 1], [1, 2]] has the eigenvectors (1, 1)/√2 and (1, −1)/√2. There [[1, 0], [0, 0]] is ½ everywhere, Adam's
+    # first step 1 everywhere, and back that is [[2, 0], [0, 0]]. Adam itself would step by [[1, 0], [0, 0]].
     start, first, second = [[5.0, 5.0], [5.0, 5.0]], [[2.0, 1.0], [1.0, 2.0]], [[1.0, 0.0], [0.0, 0.0]]
     options = {"lr": 0.1, "weight_decay": 0.2, "eps": 1e-300}
     np.testing.assert_array_equal(train(start, [first], **options), start)
