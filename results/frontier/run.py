@@ -12,11 +12,12 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Stopped
 from bigbatch.recipes import load_run
-from bigbatch.sweeps import FrontierConfig, WorkerOptions
+from bigbatch.sweeps import Frontier, FrontierConfig, WorkerOptions
 from bigbatch.sweeps.frontier import create_sweep, tune, write_frontier
 
 HERE = Path(__file__).parent
@@ -69,12 +70,45 @@ def save(record: Path, work: Path) -> None:
     record.write_text("".join(line + "\n" for line in lines))
 
 
+def write_results(problem: str, found: Frontier) -> None:
+    """Write the figure and a page of tables beside the record."""
+    for path in found.sweep.folder.parent.glob("frontier.*"):
+        (HERE / f"{problem}{path.suffix}").write_bytes(path.read_bytes())
+    results, target, runs = found.results, found.sweep.config.targets[0], found.sweep.run_results()
+    points = {
+        (curve.label, point.global_batch): point
+        for curve in results.to_targets
+        for point in curve.fit.points
+        if curve.target == target
+    }
+    rows = []
+    for group in sorted(results.groups, key=lambda group: (group.variant, group.global_batch)):
+        losses = [run.summary["train_loss"] for run in runs if run.label == group.label and run.value is not None]
+        point = points.get((group.variant, group.global_batch))
+        samples = f"{point.samples:,.0f}" if point and point.samples else "-"
+        steps = f"{point.steps:,.0f}" if point and point.steps else "-"
+        reached = f"{point.reached} of {point.runs}" if point else "-"
+        loss = f"{fmean(losses):.4f}" if losses else "-"
+        result = group.describe(results.metric) if group.n else "diverged" if group.diverged else "not run yet"
+        rows.append([group.variant, group.global_batch, result, loss, samples, steps, reached])
+    head = ["method", "batch", results.metric_label, "training loss", f"samples to {target}", "steps", "reached by"]
+    table = [head, ["---"] * len(head), *rows]
+    lines = [f"# {problem}", "", f"![samples to the target, and the result]({problem}.png)", ""]
+    lines += ["| " + " | ".join(map(str, row)) + " |" for row in table]
+    lines += ["", "## What the tuning chose, and what the runs say", ""]
+    lines += [f"- {sentence}" for sentence in (*found.describe(), *results.notes)]
+    (HERE / f"{problem}.md").write_text("\n".join(lines) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("problem", choices=PROBLEMS)
     parser.add_argument("work", type=Path)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--methods", help="some of the methods", default="")
+    parser.add_argument(
+        "--table", action="store_true", help="write figure and tables from the record, and train nothing"
+    )
     arguments = parser.parse_args()
     (recipe, settings), config, methods, stages = PROBLEMS[arguments.problem]
     config = replace(config, targets=tuple(dict.fromkeys(config.targets)))
@@ -89,14 +123,15 @@ def main() -> None:
             save(record, work)
         for batches, seeds in stages:
             sweep = create_sweep(run, work, replace(config, batches=batches, seeds=seeds), tuned, options)
-            sweep.run(options)
-            save(record, work)
-            for path in write_frontier(sweep, tuned).sweep.folder.parent.glob("frontier.*"):
-                (HERE / f"{arguments.problem}{path.suffix}").write_bytes(path.read_bytes())
+            if not arguments.table:
+                sweep.run(options)
+                save(record, work)
+            write_results(arguments.problem, write_frontier(sweep, tuned))
     except Stopped as stopped:
         print(stopped)
     finally:
-        save(record, work)
+        if not arguments.table:
+            save(record, work)
 
 
 if __name__ == "__main__":
