@@ -30,7 +30,7 @@ PROBLEMS = {
         ("legw_digits", []),
         FrontierConfig((16, 64, 256, 512, 1024), ["test_accuracy=0.95", *ACCURACIES, *LOSSES], held_out=0.2),
         ["momentum", "lars", "lamb", "adamw", "muon"],
-        [((16, 64, 256, 512, 1024), 3)],
+        [((16, 64, 256, 512, 1024), 1), ((16, 64, 256, 512, 1024), 3)],
     ),
     "mnist_lstm": (
         ("legw_mnist", ["epochs=10", "micro_batch=256", "evaluations_per_epoch=2"]),
