@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-js test-browser test-realdata test-slow horovod test-horovod bench-optim golden format clean
+.PHONY: demo test test-js test-browser test-realdata test-slow test-faults horovod test-horovod bench-optim golden format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -30,6 +30,10 @@ test-browser: .venv/installed-dev
 
 test-slow: .venv/installed-dev
 	$(BIN)/python -m pytest -m slow
+
+# processes killed, pipes and terminals closed, disks filled: each promise of docs/reliability.md
+test-faults: .venv/installed-dev
+	$(BIN)/python -m pytest -m "faults and not horovod"
 
 # builds Horovod where there is no wheel of it for this Python and torch; needs cmake, make and g++
 horovod: .venv/installed

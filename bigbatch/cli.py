@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import time
 import warnings
 from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
 from bigbatch import __version__, commands
-from bigbatch.errors import BROKEN_PIPE, DONE, INTERRUPTED, STOPPED, WRONG_INPUT, Notice, Problem, Stopped
+from bigbatch.errors import BROKEN_PIPE, DONE, FAILED, INTERRUPTED, STOPPED, WRONG_INPUT, Notice, Problem, Stopped
+from bigbatch.launch.parent import MESSAGES, end_with_parent
+from bigbatch.output.terminal import guard_stderr
 from bigbatch.trust import trust_modules
 
+_LOST_RANK = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited")  # gloo, NCCL
+_SECONDS_BEFORE_ITS_LAUNCHER_KNOWS = 10.0
 _PYTHONS_SHOW_WARNING = warnings.showwarning
 AS_A_FUNCTION: dict[str, Any] = {"result_action": "return_value", "print_error": False, "exit_on_error": False}
 
@@ -42,6 +48,8 @@ def _trust_and_run(
 def main(arguments: list[str] | None = None) -> None:
     """Run the `bigbatch` command: a Problem ends in one sentence, not in a traceback."""
     os.environ["PYTHONSAFEPATH"] = "1"  # no process that we start looks for packages in the current folder first
+    end_with_parent()
+    guard_stderr()
     warnings.showwarning = _show_warning  # type: ignore[assignment]
     code = _exit_code(arguments)
     if "TORCHELASTIC_RUN_ID" in os.environ or "HOROVOD_RANK" in os.environ:
@@ -68,9 +76,16 @@ def _exit_code(arguments: list[str] | None) -> Any:
     except KeyboardInterrupt:
         print("bigbatch: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except RuntimeError as error:
+        lost = _LOST_RANK.search(str(error))
+        if MESSAGES not in os.environ or not lost:
+            raise
+        print(f"bigbatch: the connection to another rank was lost ({lost[0]})", file=sys.stderr)
+        time.sleep(_SECONDS_BEFORE_ITS_LAUNCHER_KNOWS)  # ended meanwhile, so that not this rank is named as the first
+        return FAILED
     except BrokenPipeError:  # the reader of our output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return DONE if MESSAGES in os.environ else BROKEN_PIPE  # our launcher would restart ranks that failed
 
 
 def _report(ending: Problem | Stopped) -> int:

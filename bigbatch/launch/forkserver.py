@@ -32,15 +32,15 @@ def start_command(
 ) -> ForkServerProcess:
     """Start `bigbatch ARGUMENTS` with its output appended to a log file. SIGTERM asks it to stop.
 
-    It ignores Ctrl-C, which a terminal sends to every process, and receives SIGTERM when this process is killed. Keep
-    a reference to the returned process: it ends with the last one.
+    It ignores Ctrl-C and SIGHUP, which a terminal sends to every process, and receives SIGTERM when this process is
+    killed. Keep a reference to the returned process: it ends with the last one.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(preload_modules(datasets))
     environment = os.environ | {"OMP_NUM_THREADS": str(threads)}
     process = context.Process(target=_run_command, args=(list(arguments), log, environment, threads))
     with _without_main_module():
-        previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             forkserver.ensure_running()  # the server and its children inherit the blocked signals
         finally:

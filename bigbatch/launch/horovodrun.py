@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from typing import Any, TypeVar
 
+from bigbatch.launch.parent import end_with_parent
+
 Server = TypeVar("Server")
 
 _SECONDS_TO_END_BY_ITSELF = 5.0  # as long as horovodrun gives
@@ -24,6 +26,7 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 def main() -> int:
     """Give horovodrun's exit code: 1 when a rank had one."""
+    end_with_parent(as_launcher=True)
     from horovod.runner import launch
     from horovod.runner.common.util import safe_shell_exec
     from horovod.runner.http import http_server

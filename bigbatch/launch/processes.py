@@ -16,10 +16,11 @@ from typing import NoReturn
 
 from bigbatch.engines import RESTARTS, env_rank, horovod
 from bigbatch.errors import DONE, FAILED, Problem
+from bigbatch.launch.parent import MESSAGES, PARENT, wait_for_orphans
 from bigbatch.launch.signals import handle_signals
 
 MAX_RESTARTS = 3
-MESSAGES = "BIGBATCH_RANK_MESSAGES"  # a folder where ranks leave their error messages for the launcher
+_SECONDS_TO_STOP = 60.0
 
 Process = subprocess.Popen[bytes]
 
@@ -58,16 +59,22 @@ def run_ranks(
 ) -> tuple[int, list[str]]:
     """Run `bigbatch ARGUMENTS` on ranks and return their exit code and their distinct error messages.
 
-    Ranks that die are restarted, all together. Signals to this process are handled by `on_signal`.
+    Ranks that die are restarted, all together. Signals to this process are handled by `on_signal`. Ranks end with
+    their launcher, and that with this process.
     """
     command = rank_command(engine, ranks, "bigbatch", arguments)
     with tempfile.TemporaryDirectory() as messages_folder:
         restarts = MAX_RESTARTS if engine == "horovod" else 0  # torchrun restarts ranks by itself
         for restart in range(restarts + 1):
             environment = rank_environment(ranks) | {MESSAGES: messages_folder, RESTARTS: str(restart)}
+            environment[PARENT] = str(os.getpid())
             code, signalled = _wait_for(command, environment, on_signal)
-            messages = sorted({path.read_text() for path in Path(messages_folder).iterdir()})
-            if code == 0 or signalled or messages:
+            if code < 0 and not signalled:
+                name = signal.Signals(-code).name
+                print(f"bigbatch: the launcher of the ranks was killed by {name}: they stop", file=sys.stderr)
+                wait_for_orphans(Path(messages_folder), _SECONDS_TO_STOP)
+            messages = sorted({path.read_text() for path in Path(messages_folder).glob("rank-*")})
+            if code <= 0 or signalled or messages:
                 break
             if restart < restarts:
                 print("bigbatch: a rank died (see above): all continue from the last checkpoint", file=sys.stderr)
@@ -182,6 +189,7 @@ def exit_process(code: int) -> NoReturn:
     torch's threads are sometimes (1 of 6 under load) not ready for the interpreter to end: the process would abort,
     and a launcher would start a finished training again.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody reads it any more
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)

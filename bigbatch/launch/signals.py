@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
+from bigbatch.output.terminal import reader_left
+
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None], *numbers: int) -> Iterator[None]:
-    """Call the handler for these signals within the block. Only the main thread can; elsewhere nothing changes."""
+    """Call the handler for these signals within the block. Only the main thread can; elsewhere nothing changes.
+
+    A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.signal(number, handler) for number in numbers}
+    ignored = {number for number in numbers if signal.getsignal(number) is signal.SIG_IGN} & {signal.SIGHUP}
+    previous = {number: signal.signal(number, handler) for number in numbers if number not in ignored}
     try:
         yield
     finally:
@@ -24,11 +30,17 @@ def handle_signals(handler: Callable[[int, FrameType | None], None], *numbers: i
 
 
 class StopRequest:
-    """`received` becomes true with the first SIGTERM or Ctrl-C. A second Ctrl-C interrupts at once."""
+    """`received` becomes true with the first SIGTERM, SIGHUP or Ctrl-C, or when a command's stderr is a pipe whose
+    reader has gone. A second Ctrl-C interrupts at once.
+    """
 
     def __init__(self) -> None:
-        self.received = False
-        self._handling = handle_signals(self._receive, signal.SIGTERM, signal.SIGINT)
+        self._signalled = False
+        self._handling = handle_signals(self._receive, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+    @property
+    def received(self) -> bool:
+        return self._signalled or reader_left()
 
     def __enter__(self) -> StopRequest:
         self._handling.__enter__()
@@ -40,6 +52,6 @@ class StopRequest:
         self._handling.__exit__(kind, error, trace)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        if self.received and number == signal.SIGINT:
+        if self._signalled and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.received = True
+        self._signalled = True

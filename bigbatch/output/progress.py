@@ -12,6 +12,8 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Protocol
 
+from bigbatch.output.terminal import guarded_stderr
+
 _SECONDS_BETWEEN_LINES = 10.0
 
 _is_shown: ContextVar[bool] = ContextVar("is_shown", default=False)  # hidden unless a command shows it
@@ -38,6 +40,9 @@ class ProgressDisplay:
 class LogLines(ProgressDisplay):
     """For logs: one line per evaluation, and one every ten seconds in between."""
 
+    def __init__(self) -> None:
+        self._stream = guarded_stderr()
+
     def start(self, total_epochs: float, epochs: float) -> None:
         self._total_epochs = total_epochs
         self._first_epochs = epochs
@@ -56,7 +61,7 @@ class LogLines(ProgressDisplay):
 
     def _print_line(self, text: str) -> None:
         self._last_line_time = time.monotonic()
-        print(f"{time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
+        print(f"{time.strftime('%H:%M:%S')}  {text}", file=self._stream, flush=True)
 
     def _format_time_left(self, epochs: float) -> str:
         done = epochs - self._first_epochs
@@ -78,7 +83,7 @@ class ProgressBar(ProgressDisplay):
             BarColumn(),
             TextColumn("{task.fields[about]}"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Console(file=guarded_stderr()),
         )
         self._step_text = self._evaluation_text = ""
 
@@ -149,7 +154,7 @@ def stage(name: str, total: int) -> Iterator[Advance]:
 def log_progress(text: str) -> None:
     """Print a line to stderr where progress is shown."""
     if _is_shown.get():
-        print(text, file=sys.stderr, flush=True)
+        print(text, file=guarded_stderr(), flush=True)
 
 
 def _ignore_progress(done: int, about: str = "") -> None:
@@ -160,7 +165,7 @@ class _StageLines:
     """For logs: a line every ten seconds and one at the end."""
 
     def __init__(self, name: str, total: int) -> None:
-        self.name, self.total = name, total
+        self.name, self.total, self.stream = name, total, guarded_stderr()
         self.started = self.last = time.monotonic()
 
     def __call__(self, done: int, about: str = "") -> None:
@@ -170,7 +175,7 @@ class _StageLines:
         self.last = now
         seconds = now - self.started
         left = f"{seconds / done * (self.total - done):,.0f} s left" if 0 < done < self.total else f"{seconds:,.1f} s"
-        print(f"{self.name}  {done:,}/{self.total:,}  {left}  {about}".rstrip(), file=sys.stderr, flush=True)
+        print(f"{self.name}  {done:,}/{self.total:,}  {left}  {about}".rstrip(), file=self.stream, flush=True)
 
 
 @contextmanager
@@ -180,6 +185,6 @@ def _stage_bar(name: str, total: int) -> Iterator[Advance]:
 
     columns = (TextColumn(f"{name:<12}"), BarColumn(), TextColumn("{task.completed:,.0f}/{task.total:,.0f}"))
     about_columns = (TextColumn("{task.fields[about]}"), TimeRemainingColumn())
-    with Progress(*columns, *about_columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, *about_columns, console=Console(file=guarded_stderr())) as progress:
         task = progress.add_task("", total=total, about="")
         yield lambda done, about="": progress.update(task, completed=done, about=about)

@@ -7,6 +7,7 @@ its options. A rank writes its result to FOLDER/rank-N.json, or prints it where 
 from __future__ import annotations
 
 import json
+import os
 import pkgutil
 import sys
 import traceback
@@ -21,6 +22,7 @@ from bigbatch import engines
 from bigbatch.artifacts import atomic
 from bigbatch.errors import DONE, FAILED, Problem
 from bigbatch.launch import processes
+from bigbatch.launch.parent import MESSAGES, PARENT, end_with_parent
 from bigbatch.run import Run
 from bigbatch.scaling import hosts as other_hosts
 from bigbatch.scaling.stepper import barrier
@@ -66,7 +68,8 @@ def _run_task(task: str, configuration: EngineConfiguration, folder: Path, hosts
     environment = processes.rank_environment(ranks) | {
         "OMP_NUM_THREADS": "1",
         "TMPDIR": str(folder),
-        processes.MESSAGES: str(messages),
+        MESSAGES: str(messages),
+        **({} if hosts else {PARENT: str(os.getpid())}),
     }
     for attempt in range(_ATTEMPTS):
         if hosts:
@@ -82,7 +85,7 @@ def _run_task(task: str, configuration: EngineConfiguration, folder: Path, hosts
         port_in_use = any("address already in use" in text.lower() or "eaddrinuse" in text.lower() for text in outputs)
         if not port_in_use or attempt == _ATTEMPTS - 1:
             break
-    if sentences := sorted({path.read_text() for path in messages.iterdir()}):
+    if sentences := sorted({path.read_text() for path in messages.glob("rank-*")}):
         raise Problem("; ".join(sentences))
     for text in outputs:
         print("\n".join(text.splitlines()[-_LAST_LINES:]), file=sys.stderr)
@@ -127,6 +130,7 @@ def _perform_task(task: str, folder: Path | None) -> None:
 
 
 def main() -> None:
+    end_with_parent()
     code = DONE
     try:
         _perform_task(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -54,9 +54,14 @@ def _resume_on_ranks(engine: str, folder: Folder, ranks: int, options: TrainOpti
         *(("--quiet",) if options.quiet else ()),
         *(f"--track={name}" for name in options.track),
     ]
-    _, messages = run_ranks(engine, arguments, ranks, stop)
+    code, messages = run_ranks(engine, arguments, ranks, stop)
     if folder.status == "failed" and messages:
         raise Problem("; ".join(messages))
+    if code and not messages and folder.status not in ("done", "diverged"):
+        messages = [
+            f"the ranks ended before the training did (see above): 'bigbatch resume {folder.path} --ranks {ranks}' "
+            "continues from the last checkpoint"
+        ]
     for message in messages:
         print(f"bigbatch: {message}", file=sys.stderr)
     return folder.status

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import process_trees
 import torch
 from safetensors.torch import load_file
 
@@ -28,10 +29,8 @@ def small_run(**fields: Any) -> Run:
 
 
 def bigbatch(*arguments: object, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
-    """The command line in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bigbatch", *map(str, arguments)], capture_output=True, text=True, timeout=240
-    )
+    """The command line in a process of its own, which ends with all that it started when the test does."""
+    done = process_trees.run([sys.executable, "-m", "bigbatch", *map(str, arguments)], timeout=240)
     assert expect is None or done.returncode == expect, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
