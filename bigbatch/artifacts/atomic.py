@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,14 +12,23 @@ from pathlib import Path
 
 from bigbatch.errors import Problem
 
-_ADVICE = "free disk space there or choose another folder"
+_ADVICE = "there, or choose another folder"
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def advise(error: BaseException) -> str:
+    """Return what to do about an error of writing: a full disk needs other help than a missing permission."""
+    if isinstance(error, OSError) and error.errno not in _NO_SPACE:
+        return "allow writing"
+    return "free disk space"
 
 
 @contextmanager
 def replace_file(target: Path | str, advice: str = _ADVICE) -> Iterator[Path]:
     """Yield a temporary path to write to; it is flushed to disk and renamed to the target if the block succeeds.
 
-    Missing parent folders are created. If writing fails, the target keeps its content and a Problem ends in `advice`.
+    Missing parent folders are created. If writing fails, the target keeps its content, and a Problem says to free disk
+    space or to allow writing, and ends in `advice`.
     """
     final = Path(target)
     temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
@@ -28,7 +38,7 @@ def replace_file(target: Path | str, advice: str = _ADVICE) -> Iterator[Path]:
         _flush_to_disk(temporary)
         temporary.replace(final)
     except OSError as error:
-        raise Problem(f"{final} could not be written ({error.strerror}): {advice}") from error
+        raise Problem(f"{final} could not be written ({error.strerror}): {advise(error)} {advice}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shutil
 import warnings
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +39,7 @@ class TrainingState:
     seconds: float
     seconds_in_steps: float
     average: dict[str, Any] | None = None  # the moving average of the weights
+    metrics: dict[str, Any] | None = None  # rows, bytes and SHA-256 of metrics.jsonl at this step
 
     def to_dict(self) -> dict[str, Any]:
         state = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -66,35 +69,52 @@ def save(folder: Path, step: int, run_hash: str, model: nn.Module, state: dict[s
         raise Problem(
             f"the checkpoint of step {step} could not be written ({_describe_error(error)}); "
             f"{f'{earlier[0]} is untouched' if earlier else 'there is no earlier checkpoint'}: "
-            f"free disk space for {folder}, then 'bigbatch resume {folder.parent}'"
+            f"{atomic.advise(error)} in {folder}, then 'bigbatch resume {folder.parent}'"
         ) from error
-    for old in _newest_first(folder)[KEPT:]:
-        shutil.rmtree(old)
+    for old in (*_newest_first(folder)[KEPT:], *folder.glob(".step-*.tmp")):  # a kill leaves the latter behind
+        shutil.rmtree(old, ignore_errors=True)
     return final
 
 
-def load(folder: Path, run_hash: str) -> tuple[Path, dict[str, Any]] | None:
-    """Return the folder and the state of the newest undamaged checkpoint, or None if there is no checkpoint."""
+def load(folder: Path, run_hash: str, saved_step: int = 0) -> tuple[Path, dict[str, Any]] | None:
+    """Return the folder and the state of the newest undamaged checkpoint, or None if none was ever saved.
+
+    `saved_step` is the last one that the run's own records say was saved: an earlier one is loaded only where this
+    one is there and damaged.
+    """
+    found, damages = find_newest(folder, run_hash)
+    if not damages and (found.step if found else 0) < saved_step:
+        raise Problem(
+            f"{folder} has no checkpoint of step {saved_step} or later, but this run saved one: make it reachable "
+            "again (is it mounted?), restore it from a copy, or start over with --fresh"
+        )
+    if found is None:
+        return None
+    if damages:
+        warnings.warn(Notice(f"{damages[0]}; continuing from {found.path.name}"), stacklevel=2)
+    return found.path, torch.load(found.path / "state.pt", map_location="cpu", weights_only=True)
+
+
+class Found(NamedTuple):
+    """A checkpoint whose files match their hashes."""
+
+    path: Path
+    step: int
+
+
+def find_newest(folder: Path, run_hash: str) -> tuple[Found | None, list[str]]:
+    """Return the newest undamaged checkpoint of a run, and what is wrong with newer ones."""
     damages: list[str] = []
     for candidate in _newest_first(folder):
-        damage = _find_damage(candidate)
-        if damage is not None:
-            damages.append(damage)
-            continue
-        manifest = json.loads((candidate / "manifest.json").read_text())
-        if manifest["run"] != run_hash:
-            raise Problem(
-                f"{candidate} belongs to another run ({manifest['run']}, not {run_hash}): "
-                f"move it away, or resume the run that it came from"
-            )
-        if damages:
-            warnings.warn(Notice(f"{damages[0]}; continuing from {candidate.name}"), stacklevel=2)
-        return candidate, torch.load(candidate / "state.pt", map_location="cpu", weights_only=True)
+        damage = _find_damage(candidate, run_hash)
+        if damage is None:
+            return Found(candidate, _step(candidate)), damages
+        damages.append(damage)
     if damages:
         raise Problem(
             f"{damages[0]}, and no earlier checkpoint is undamaged: restore it from a copy, or start over with --fresh"
         )
-    return None
+    return None, []
 
 
 def load_model(checkpoint: Path, model: nn.Module) -> None:
@@ -105,17 +125,34 @@ def load_model(checkpoint: Path, model: nn.Module) -> None:
 
 
 def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-*"), reverse=True)
+    """Return what is there, whole or not. A folder that is out of reach is a Problem: it is not empty."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError as error:
+        if not folder.is_symlink():
+            return []
+        raise Problem(f"{folder} leads to {folder.readlink()}, which is out of reach: mount or restore it") from error
+    except OSError as error:
+        raise Problem(f"{folder} cannot be read ({error.strerror}): make it readable") from error
+    return sorted((folder / name for name in names if re.fullmatch(r"step-\d+", name)), key=_step, reverse=True)
 
 
-def _find_damage(checkpoint: Path) -> str | None:
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def _find_damage(checkpoint: Path, run_hash: str) -> str | None:
     """Return what is wrong with a checkpoint's files, or None if they match their hashes."""
     try:
         manifest = json.loads((checkpoint / "manifest.json").read_text())
+        if manifest["step"] != _step(checkpoint) or set(manifest["sha256"]) != set(_FILES):
+            return f"{checkpoint / 'manifest.json'} is damaged"
         for name, expected in manifest["sha256"].items():
             if _sha256(checkpoint / name) != expected:
                 return f"{checkpoint / name} is damaged (its SHA-256 is not the one in manifest.json)"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if manifest["run"] != run_hash:
+            return f"{checkpoint} belongs to another run ({manifest['run']}, not {run_hash})"
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"{checkpoint} is incomplete ({_describe_error(error)})"
     return None
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from bigbatch.artifacts import atomic
-from bigbatch.artifacts.metrics import MetricsRow, read_rows
+from bigbatch.artifacts.metrics import MetricsContent, MetricsRow, parse_rows, read_rows
 from bigbatch.artifacts.summary import Summary
-from bigbatch.errors import Problem
+from bigbatch.errors import Notice, Problem
 from bigbatch.run import Run, fingerprint
 
 Status = Literal["running", "stopped", "done", "diverged", "failed"]
-_FILES = ("run.json", "status", "metrics.jsonl", "summary.json", "checkpoint", "trackers")
+_FILES = ("run.json", "status", "saved", "metrics.jsonl*", "summary.json", "checkpoint", "trackers")
 _MARKERS = ("run.json", "status", "metrics.jsonl", "summary.json")  # a folder with any of them is a run's
 
 
@@ -89,15 +91,54 @@ class Folder:
         """Return all rows of metrics.jsonl."""
         return list(read_rows(self.path / "metrics.jsonl"))
 
-    def drop_metrics_after(self, step: int) -> list[MetricsRow]:
-        """Delete the rows after a step, which a resumed training writes again, and return the others."""
-        rows = [row for row in self.metrics() if row["step"] <= step]
-        self.write("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-        return rows
+    def rewind_metrics(self, step: int, saved: MetricsContent | None) -> tuple[list[MetricsRow], bool]:
+        """Drop the rows after a step, which a resumed training writes again; what is dropped stays in metrics.jsonl.N.
+
+        Return the other rows, and whether they are those that were `saved` with the checkpoint of that step.
+        """
+        path = self.path / "metrics.jsonl"
+        content = path.read_bytes() if path.exists() else b""
+        if saved is None:  # a checkpoint of version 0.1, or none
+            rows = [row for row in self.metrics() if row["step"] <= step]
+            kept, intact = "".join(json.dumps(row) + "\n" for row in rows).encode(), True
+        elif intact := saved.is_begin_of(content):
+            kept = content[: saved.size_bytes]
+            rows = list(parse_rows(kept.splitlines(), path))
+        else:
+            rows = [row for row in parse_rows(content.splitlines(), path, skip_invalid=True) if row["step"] <= step]
+            kept = "".join(json.dumps(row) + "\n" for row in rows).encode()
+            warnings.warn(
+                Notice(
+                    f"{path} is not as it was saved with step {step} ({saved.rows:,} rows): {len(rows):,} rows up "
+                    f"to that step are kept, and the result is measured again"
+                ),
+                stacklevel=2,
+            )
+        if kept != content:
+            dropped = content.removeprefix(kept) if intact else content
+            number = next(n for n in itertools.count(1) if not (self.path / f"metrics.jsonl.{n}").exists())
+            if dropped:
+                self.write(f"metrics.jsonl.{number}", dropped.decode(errors="replace"))
+            self.write("metrics.jsonl", kept.decode())
+        return rows, intact
+
+    @property
+    def saved_step(self) -> int:
+        """The step of the newest checkpoint, by the run's own record: its folder may be elsewhere, and out of reach."""
+        try:
+            return int((self.path / "saved").read_text())
+        except FileNotFoundError:
+            return int(self.status == "stopped")  # of version 0.1, which saved before it stopped
+        except (OSError, ValueError) as error:
+            raise Problem(f"{self.path / 'saved'} cannot be read ({error}): remove it") from error
+
+    @saved_step.setter
+    def saved_step(self, step: int) -> None:
+        self.write("saved", f"{step}\n")
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the folder atomically."""
-        atomic.write_text(self.path / name, text, advice=f"free disk space there, then 'bigbatch resume {self.path}'")
+        atomic.write_text(self.path / name, text, advice=f"there, then 'bigbatch resume {self.path}'")
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
@@ -123,17 +164,17 @@ class Folder:
             yield
         except Problem:
             if not any(self.checkpoints.glob("step-*")):
-                for name in _FILES:
-                    _remove(self.path / name)
+                for path in _files(self.path):
+                    shutil.rmtree(path, ignore_errors=True)
+                    path.unlink(missing_ok=True)
                 self._move_files(aside, self.path)
             raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
     def _move_files(self, source: Path, target: Path) -> None:
-        for name in _FILES:
-            if (source / name).exists():
-                (source / name).rename(target / name)
+        for path in _files(source):
+            path.rename(target / path.name)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -155,6 +196,8 @@ class Folder:
             lock.truncate(0)
             lock.write(str(os.getpid()))
             lock.flush()
+            for left_over in self.path.glob(".*.tmp"):  # by a process that was killed
+                left_over.unlink()
             yield
 
     def lock_holder_pid(self) -> int | None:
@@ -170,6 +213,5 @@ class Folder:
         return None
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    path.unlink(missing_ok=True)
+def _files(folder: Path) -> list[Path]:
+    return [path for pattern in _FILES for path in folder.glob(pattern)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -50,18 +52,28 @@ class EvaluationMetrics:
 
 def read_rows(path: Path) -> Iterator[MetricsRow]:
     """Yield all rows. A kill may truncate the last line, which is left out; any other invalid line is a Problem."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise Problem(f"{path} cannot be read ({error.strerror}): make it readable") from error
+    return parse_rows(content.splitlines(), path)
+
+
+def parse_rows(lines: Sequence[bytes], path: Path, *, skip_invalid: bool = False) -> Iterator[MetricsRow]:
+    """Yield the rows of lines; of a damaged file also those between invalid lines."""
     for number, line in enumerate(lines, start=1):
         try:
             yield parse_row(line)
-        except ValueError as error:
-            if number < len(lines):
-                raise Problem(f"line {number} of {path} is not JSON ({error}): fix or remove it") from error
+        except (ValueError, RecursionError) as error:
+            if number < len(lines) and not skip_invalid:
+                raise Problem(f"line {number} of {path} is not a row ({error}): fix or remove it") from error
 
 
-def parse_row(line: str | bytes) -> MetricsRow:
+def parse_row(line: bytes) -> MetricsRow:
     """Parse one line of metrics.jsonl. The key `rate` of older files becomes `lr`."""
-    row: MetricsRow = json.loads(line)
+    row = json.loads(line)
+    if not isinstance(row, dict) or type(row.get("step")) is not int:
+        raise ValueError("it is not an object with a step")
     return {"lr" if key == "rate" else key: value for key, value in row.items()} if "rate" in row else row
 
 
@@ -81,21 +93,44 @@ def _replace_nonfinite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@dataclass(frozen=True)
+class MetricsContent:
+    """What metrics.jsonl held at a checkpoint: a resume finds the same, or says that rows were lost."""
+
+    rows: int
+    size_bytes: int
+    sha256: str
+
+    def is_begin_of(self, content: bytes) -> bool:
+        return hashlib.sha256(content[: self.size_bytes]).hexdigest() == self.sha256
+
+
 class MetricsWriter:
     """Appends rows; flushes them at least every second."""
 
     def __init__(self, path: Path) -> None:
-        self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1 << 16)
+        content = path.read_bytes() if path.exists() else b""
+        self._rows, self._bytes, self._digest = content.count(b"\n"), len(content), hashlib.sha256(content)
+        self._file: IO[bytes] = path.open("ab", buffering=1 << 16)
         self._flushed = time.monotonic()
 
     def add(self, row: MetricsRow) -> None:
-        self._file.write(dump_json(row) + "\n")
+        line = dump_json(row).encode() + b"\n"
+        self._file.write(line)
+        self._digest.update(line)
+        self._rows, self._bytes = self._rows + 1, self._bytes + len(line)
         if time.monotonic() - self._flushed > _FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
         self._file.flush()
         self._flushed = time.monotonic()
+
+    def sync(self) -> MetricsContent:
+        """Write all rows to the disk itself, and return what the file holds."""
+        self.flush()
+        os.fsync(self._file.fileno())
+        return MetricsContent(self._rows, self._bytes, self._digest.hexdigest())
 
     def close(self) -> None:
         self._file.close()

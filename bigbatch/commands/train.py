@@ -77,7 +77,8 @@ def _describe(folder: Folder, summary: Summary) -> str:
         else f"; {target} not reached"
         for target, reached in (summary.crossings or {}).items()
     )
+    train_loss = "unknown" if summary.train_loss is None else f"{summary.train_loss:.4f}"
     return (
-        f"{folder.path}: {format_measure(summary)}, train loss {summary.train_loss:.4f}, "
+        f"{folder.path}: {format_measure(summary)}, train loss {train_loss}, "
         f"{summary.seconds:.1f} s, {summary.samples_per_second:,.0f} samples/s{crossings}"
     )

@@ -98,7 +98,7 @@ def build_model(run: Run, dataset: Dataset, device: torch.device) -> nn.Module:
 
 
 def _load_checkpoint(folder: Folder, model: nn.Module) -> TrainingState | None:
-    found = checkpoint.load(folder.checkpoints, folder.run_hash)
+    found = checkpoint.load(folder.checkpoints, folder.run_hash, folder.saved_step)
     if found is None:
         return None
     path, state = found

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from bigbatch import batch_sizes, engines, probes, schedules, trackers
-from bigbatch.artifacts import checkpoint
+from bigbatch.artifacts import atomic, checkpoint
 from bigbatch.artifacts.checkpoint import TrainingState
 from bigbatch.artifacts.folder import Folder
-from bigbatch.artifacts.metrics import EvaluationMetrics, MetricsWriter, StepMetrics, dump_json
+from bigbatch.artifacts.metrics import EvaluationMetrics, MetricsContent, MetricsWriter, StepMetrics, dump_json
 from bigbatch.artifacts.summary import Summary
 from bigbatch.artifacts.targets import Target, first_crossing
 from bigbatch.engines import Engine
@@ -34,6 +34,7 @@ from bigbatch.training.micro_batch import choose_split, peak_rss_bytes
 from bigbatch.training.micro_gradients import MicroGradients
 from bigbatch.training.step import take_step
 
+_WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE)
 _STEP_KEYS = {field.name for field in fields(StepMetrics)}
 
 
@@ -105,11 +106,6 @@ def _train_or_load(run: Run, folder: Folder, options: TrainOptions) -> Summary:
                 status = engine.broadcast(folder.status)
                 if status in ("done", "diverged"):
                     return folder.summary()
-                if status == "stopped" and not any(folder.checkpoints.glob("step-*")):
-                    raise Problem(
-                        f"{folder.checkpoints} is empty, but the run was stopped with a checkpoint: "
-                        f"put it back, or start over with 'bigbatch train ... --fresh'"
-                    )
                 return _train_and_record(run, folder, engine, options)
     finally:
         engine.stop()
@@ -117,7 +113,7 @@ def _train_or_load(run: Run, folder: Folder, options: TrainOptions) -> Summary:
 
 def _train_and_record(run: Run, folder: Folder, engine: Engine, options: TrainOptions) -> Summary:
     """Train, and record in the folder how the training ended, however it ended."""
-    is_writer = engine.rank == 0
+    is_writer, before, training = engine.rank == 0, folder.status, None
     try:
         if is_writer:
             folder.create(run)
@@ -131,12 +127,14 @@ def _train_and_record(run: Run, folder: Folder, engine: Engine, options: TrainOp
                 training.close()
     except BaseException as error:
         with suppress(Problem):  # on a full disk not even the status can be written, and the error at hand says why
-            if is_writer:
+            if is_writer and isinstance(error, Problem) and training is None:
+                folder.status = before or "failed"  # refused before any work: the run is what it was
+            elif is_writer:
                 folder.status = "stopped" if isinstance(error, Stopped) else "failed"
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
             raise Problem(
-                f"{folder.path} could not be written ({error.strerror}): free space there, "
-                f"then 'bigbatch resume {folder.path}'"
+                f"{error.filename or folder.path} could not be written ({error.strerror}): {atomic.advise(error)} "
+                f"there, then 'bigbatch resume {folder.path}'"
             ) from error
         raise
     if is_writer:
@@ -161,7 +159,8 @@ class Training(AssembledRun):
         self.epoch_loss_sum = restored.epoch_loss_sum if restored else 0.0
         self.seconds_in_steps = restored.seconds_in_steps if restored else 0.0
         self.earlier_seconds = restored.seconds if restored else 0.0  # before this process
-        self.history = self._read_history()  # rows of evaluations and probes: what decides a batch size
+        # rows of evaluations and probes: what decides a batch size
+        self.history, self.history_is_intact = self._read_history()
         self.global_batch = self._next_global_batch()
         schedules.check_plan(run, self.counter.total_epochs(self.global_batch))
         self.add_optimizer(choose_split(self, folder, self.global_batch))
@@ -172,6 +171,10 @@ class Training(AssembledRun):
         """Step until the budget is spent; evaluate and save at the end of each epoch."""
         self.display.start(self.counter.total_epochs(self.global_batch), self._epochs())
         saved_at = time.monotonic()
+        if not self.history_is_intact and (self.progress.offset == 0 or self._budget_spent()):
+            if self.progress.offset == 0:
+                self.epoch_loss_sum = math.nan  # that of the epoch was in a row that may be lost
+            self._evaluate()
         while not self._budget_spent():
             save_due = time.monotonic() - saved_at >= 60 * checkpoint_minutes
             try:
@@ -248,7 +251,6 @@ class Training(AssembledRun):
         model, optimizer_state = self.engine.full_state(self.model, self.optimizer)
         failure = None
         if self.metrics:
-            self.metrics.flush()
             state = TrainingState(
                 progress=self.progress,
                 global_batch=self.global_batch,
@@ -258,10 +260,12 @@ class Training(AssembledRun):
                 seconds=self._seconds(),
                 seconds_in_steps=self.seconds_in_steps,
                 average=self.average.state_dict() if self.average else None,
+                metrics=asdict(self.metrics.sync()),
             )
             try:
                 step, run_hash = self.progress.step, self.folder.run_hash
                 checkpoint.save(self.folder.checkpoints, step, run_hash, model, state.to_dict())
+                self.folder.saved_step = step
             except Problem as problem:
                 failure = str(problem)
         failure = self.engine.broadcast(failure)
@@ -274,12 +278,17 @@ class Training(AssembledRun):
         if self.metrics:
             self.metrics.close()
 
-    def _read_history(self) -> list[dict[str, Any]]:
-        """Drop the rows after the checkpoint and return those of evaluations and probes, on every rank."""
-        history: list[dict[str, Any]] = []
+    def _read_history(self) -> tuple[list[dict[str, Any]], bool]:
+        """Drop the rows after the checkpoint; return those of evaluations and probes, and whether none was lost.
+
+        Every rank gets them from the first.
+        """
+        read: tuple[list[dict[str, Any]], bool] = ([], True)
         if self.engine.rank == 0:
-            history = [row for row in self.folder.drop_metrics_after(self.progress.step) if row.keys() - _STEP_KEYS]
-        shared: list[dict[str, Any]] = self.engine.broadcast(history)
+            saved = self.restored.metrics if self.restored else None
+            rows, intact = self.folder.rewind_metrics(self.progress.step, MetricsContent(**saved) if saved else None)
+            read = [row for row in rows if row.keys() - _STEP_KEYS], intact
+        shared: tuple[list[dict[str, Any]], bool] = self.engine.broadcast(read)
         return shared
 
     def _next_global_batch(self) -> int:

@@ -20,7 +20,7 @@ def test_an_error_while_writing_keeps_the_old_content(tmp_path):
 def test_a_folder_that_is_not_writable_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        Problem, match=r"file/table\.csv could not be written \(.*\): free disk space there or choose another folder"
+        Problem, match=r"file/table\.csv could not be written \(.*\): allow writing there, or choose another folder"
     ):
         atomic.write_text(tmp_path / "file" / "table.csv", "new")
 

@@ -64,7 +64,7 @@ def test_a_missing_or_truncated_file_is_noticed(tmp_path, name):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     save(tmp_path, 1, run="bbbb")
-    with pytest.raises(Problem, match=r"belongs to another run \(bbbb, not aaaa\): move it away"):
+    with pytest.raises(Problem, match=r"belongs to another run \(bbbb, not aaaa\), and no earlier checkpoint"):
         checkpoint.load(tmp_path, "aaaa")
 
 
@@ -135,3 +135,21 @@ def test_the_hidden_state_of_older_checkpoints_is_read():
     assert torch.equal(loaded.hidden_state[0], torch.ones(2))
     assert loaded.progress.step == 3
     assert "hidden_state" in loaded.to_dict()
+
+
+def test_any_flipped_bit_of_the_manifest_falls_back_to_the_one_before(tmp_path):
+    save(tmp_path, 1)
+    newest = save(tmp_path, 2)
+    manifest = newest / "manifest.json"
+    whole = manifest.read_bytes()
+    loaded = {1: 0, 2: 0}
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        manifest.write_bytes(flipped)
+        found, damages = checkpoint.find_newest(tmp_path, "aaaa")
+        assert bool(damages) == (found.step == 1)
+        loaded[found.step] += 1
+    # a blank that becomes another blank changes nothing
+    assert loaded[2] < 8 * whole.count(b"\n")
+    assert loaded[1] > 0.97 * 8 * len(whole)

@@ -30,8 +30,8 @@ def test_rows_come_back_and_a_line_cut_short_is_left_out(folder):
 def test_a_broken_line_in_the_middle_is_named_and_nothing_is_dropped(folder):
     path = folder.path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(Problem, match=r"line 2 of .*metrics.jsonl is not JSON .*: fix or remove it"):
-        folder.drop_metrics_after(3)
+    with pytest.raises(Problem, match=r"line 2 of .*metrics.jsonl is not a row .*: fix or remove it"):
+        folder.rewind_metrics(3, None)
     assert len(path.read_text().splitlines()) == 3
 
 

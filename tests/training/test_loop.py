@@ -141,7 +141,7 @@ def test_a_stopped_run_without_its_checkpoint_is_refused(tmp_path):
         train(run, runs_dir=tmp_path)
     folder = Folder(tmp_path / run.folder_name)
     shutil.rmtree(folder.checkpoints)
-    with pytest.raises(Problem, match="is empty, but the run was stopped with a checkpoint: put it back"):
+    with pytest.raises(Problem, match="has no checkpoint of step 4 or later, but this run saved one"):
         train(run, runs_dir=tmp_path)
     assert len(folder.metrics()) == 4
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bigbatch import models, parts
+from bigbatch.artifacts import checkpoint
 from bigbatch.artifacts.folder import Folder
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_array
@@ -42,12 +43,13 @@ def open_feature_source(network: str, model: str | dict[str, Any] | None, datase
     """Open the folder of a run, a file of weights of a model, a dotted model, or a file of features."""
     path = Path(network)
     if (path / "run.json").is_file():
-        run = Folder(path).run()
-        checkpoints = sorted((path / "checkpoint").glob("step-*"))
-        if not checkpoints:
+        folder = Folder(path)
+        run = folder.run()
+        newest, _ = checkpoint.find_newest(folder.checkpoints, run.hash)
+        if newest is None:
             raise Problem(f"{path} has no checkpoint yet: 'bigbatch resume {path}' trains it")
-        config, weights = run.model, checkpoints[-1] / "model.safetensors"
-        about = {"network": str(path), "run": run.hash, "checkpoint": checkpoints[-1].name}
+        config, weights = run.model, newest.path / "model.safetensors"
+        about = {"network": str(path), "run": run.hash, "checkpoint": newest.path.name}
     elif path.suffix in FEATURE_FILES:
         try:
             with path.open("rb") as file:
