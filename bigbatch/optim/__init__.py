@@ -2,7 +2,8 @@
 
 A part offers `build(config, named_parameters) -> torch.optim.Optimizer`, or `build(config, model)` where its Config has
 `takes_model`, because what a tensor is for decides its update. The training loop sets `group["lr"]` before
-each step. An optimizer that `needs_closure` takes `step(closure)`, with a closure that returns the loss.
+each step. An optimizer that `needs_closure` takes `step(closure)`, with a closure that returns the loss. One that
+`HasModes` evaluates the model at other weights than it trains it at.
 
     from bigbatch.optim import LARS
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pydantic import Field
 from torch.nn import Module, Parameter
@@ -63,6 +64,20 @@ def builder_for(
     return build
 
 
+@runtime_checkable
+class HasModes(Protocol):
+    """An optimizer like Schedule-Free ones, whose model has other weights in training than in evaluation.
+
+    `build` returns it in training mode, and so are its checkpoints.
+    """
+
+    def train(self) -> None:
+        """Give the model the weights to compute gradients at."""
+
+    def eval(self) -> None:
+        """Give the model the weights to evaluate and use."""
+
+
 def build(config: parts.Config, trained: Module | Iterable[tuple[str, Parameter]]) -> Optimizer:
     """Build the optimizer that a config names, over a model or named parameters."""
     if not isinstance(trained, Module):
@@ -70,6 +85,8 @@ def build(config: parts.Config, trained: Module | Iterable[tuple[str, Parameter]
     elif not config.takes_model:
         trained = list(trained.named_parameters())
     optimizer: Optimizer = parts.find("optim", config.name).build(config, trained)
+    if isinstance(optimizer, HasModes):
+        optimizer.train()
     return optimizer
 
 

@@ -3,35 +3,73 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
+from bigbatch import optim
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.prefetch import FetchRequest, Prefetcher
 from bigbatch.engines import Engine
 from bigbatch.losses import count_correct, per_sample_loss
 from bigbatch.models import move_inputs
+from bigbatch.position import Progress
+from bigbatch.probes.measurement.read_only import preserve_tensors
 from bigbatch.training.assembly import AssembledRun
 from bigbatch.training.batches import Split
 
 _TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and few lose their context
+_STATISTICS_SAMPLES = 8192  # to take BatchNorm's statistics of
 
 
 @torch.no_grad()
-def evaluate(assembled: AssembledRun, model: nn.Module | None = None) -> dict[str, float]:
+def evaluate(assembled: AssembledRun, average: nn.Module | None = None) -> dict[str, float]:
     """Return `test_loss` and `test_accuracy`, or for text `test_perplexity`, of the run's model or its average."""
-    model = model or assembled.model
+    model = average or assembled.model
     dataset, engine = assembled.dataset, assembled.engine
     micro_batch = 2 * assembled.split.micro_batch  # without a graph there is room for more
     was_training = model.training
-    model.eval()
     evaluate_task = _evaluate_text if dataset.task == "language" else _evaluate_classes
-    with assembled.gradient.forward.autocast():
+    with nullcontext() if average else evaluation_weights(assembled), assembled.gradient.forward.autocast():
+        model.eval()
         result = evaluate_task(model, dataset, engine, micro_batch)
-    model.train(was_training)
+        model.train(was_training)
     return result
+
+
+@contextmanager
+def evaluation_weights(assembled: AssembledRun) -> Iterator[None]:
+    """Within it the model has the weights that its optimizer evaluates at, with BatchNorm's statistics taken there.
+
+    Afterwards the model is as before, bit for bit.
+    """
+    optimizer, model = assembled.optimizer, assembled.model
+    if not isinstance(optimizer, optim.HasModes):
+        yield
+        return
+    with preserve_tensors([*model.parameters(), *model.buffers()]):
+        optimizer.eval()
+        try:
+            if assembled.gradient.statistics.layers:
+                with assembled.gradient.forward.autocast():
+                    update_bn(_fetch_training_inputs(assembled), model)
+            yield
+        finally:
+            optimizer.train()
+
+
+def _fetch_training_inputs(assembled: AssembledRun) -> Iterator[Tensor]:
+    """Micro-batches of the first samples of the first epoch, the same on every rank."""
+    batches = assembled.batches
+    count = min(_STATISTICS_SAMPLES, batches.epoch_samples(1))
+    indices = batches.next(Progress(), count, assembled.split).indices
+    for part in indices.tensor_split(-(-count // assembled.split.micro_batch)):
+        inputs, _ = batches.dataset.train.fetch(part, seed=assembled.run.seed, epoch=0)
+        yield move_inputs(inputs, assembled.model, assembled.engine.device)
 
 
 def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
