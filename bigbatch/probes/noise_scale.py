@@ -1,4 +1,9 @@
-"""The gradient noise scale trΣ/|G|² from micro-batch gradients (McCandlish et al. 2018): the batch worth using."""
+"""The gradient noise scale trΣ/|G|² from micro-batch gradients (McCandlish et al. 2018): the batch worth using.
+
+It is that of the data set: G is the mean gradient of its N samples and Σ their covariance, in a training and at rest,
+here and wherever the package says noise scale. Of the population that the samples come from |G|² would be smaller by
+trΣ/N, but a training on N samples never sees that gradient. Augmented samples count as one each.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +34,18 @@ from bigbatch.probes.measurement.objective import (
 )
 from bigbatch.probes.measurement.read_only import Mode, preserve_model
 from bigbatch.probes.measurement.record import Measurement, Record
-from bigbatch.probes.measurement.samples import index_samples
+from bigbatch.probes.measurement.samples import TrainingSamples, index_samples
 
 Interval = list[float | None]  # an upper end of None is infinity
+_LEAST = 1e-3  # a noise scale below a thousandth of a sample is rounding: the samples do not differ
 _FEWEST_ROWS = 8  # for an interval: fewer say nothing of their own variance
 
 
 class Config(ProbeConfig):
     needs_micro_gradients = True
     every_steps: PositiveInt = 10
-    smoothing: float = Field(0.9, ge=0, lt=1)  # of noise and signal, never of their quotient, whose mean is biased
+    # of noise and signal, never of their quotient, whose mean is biased; at 0 each step stands alone
+    smoothing: float = Field(0.9, ge=0, lt=1)
     level: float = Field(0.9, gt=0, lt=1)  # of the confidence interval
     batches: int = Field(20, ge=_FEWEST_ROWS)  # to draw where the weights do not change
 
@@ -67,8 +74,9 @@ class NoiseScaleMeasurement(Measurement):
 def measure(state: ProbeState, config: Config) -> Row:
     """`noise` trΣ and `signal` |G|² of this step, their moving averages, and `whole`, the quotient of these.
 
-    `whole` is None while the signal's average is not positive: the batch is then too small to separate it from noise.
-    `interval` is a bootstrap over the rows that still have weight in the averages. `layers`: the same for each tensor.
+    `whole` is None where the averages cannot tell, as while the signal's is not positive: the batch is then too small
+    to separate it from noise. `interval` is a bootstrap over the rows that still have weight in the averages.
+    `layers`: the same for each tensor.
     """
     noise, signal = _noise_and_signal_of_step(state)
     earlier = latest_row(state.history, "noise_scale")
@@ -102,12 +110,12 @@ def noise_scale(
 ) -> NoiseScaleMeasurement:
     """φ = trΣ/|G|² at the present weights, from batches in micro-batches (default: a quarter) of `data`.
 
-    It is that of `data` itself, which a training on it sees: G is the gradient of all of its samples. `options` are
-    those of `Config`: batches=20, level=0.9.
+    It is that of `data` itself: G is the gradient of all of its samples. `options` are those of `Config`: batches=20,
+    level=0.9.
 
     `whole` φ, `noise` trΣ, `signal` |G|², `interval` with `level` confidence, and `layers`: φ of each tensor.
     An upper end of None, `only_lower_bound`: the batches are too small to separate the gradient from its noise, which
-    needs global_batch ≳ φ/2. φ is None where not even the average signal was positive.
+    needs global_batch ≳ φ/2. φ is None where not even the average signal was positive, or where samples do not differ.
     """
     config = Config.from_options(**options)
     smaller = max(1, global_batch // 4) if micro_batch is None else micro_batch
@@ -131,8 +139,8 @@ def noise_and_signal(
 
 
 def noise_to_signal(noise: float, signal: float) -> float | None:
-    """φ, or None where the signal is not positive."""
-    return noise / signal if signal > 0 else None
+    """φ, or None where it cannot be told: the signal is not positive, or the noise is no more than rounding."""
+    return noise / signal if signal > 0 and noise > _LEAST * signal else None
 
 
 def samples_factor(batch: Any, now: float, noise_scale: Any) -> Any:
@@ -149,37 +157,41 @@ def samples_factor(batch: Any, now: float, noise_scale: Any) -> Any:
 def bootstrap_interval(
     noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None, level: float = 0.9
 ) -> Interval:
-    """The confidence interval of Σ w·noise / Σ w·signal, by a bootstrap over rows; an upper end of None is infinity."""
+    """The confidence interval of Σ w·noise / Σ w·signal, by a bootstrap over rows; None where an end is unknown."""
     return quantile_interval(bootstrap_noise_scales(noise, signal, weights), level)
 
 
 def quantile_interval(draws: NDArray[np.float64], level: float) -> Interval:
-    """The interval that holds the middle `level` of the draws; None is infinity."""
+    """The interval that holds the middle `level` of positive draws; an end of zero or infinity is unknown: None."""
     ends = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-    return [float(end) if math.isfinite(end) else None for end in ends]
+    return [float(end) if 0 < end < math.inf else None for end in ends]
 
 
 def bootstrap_noise_scales(
     noise: Sequence[float], signal: Sequence[float], weights: Sequence[float] | None = None
 ) -> NDArray[np.float64]:
-    """Σ w·noise / Σ w·signal of 1000 resamples of the rows; infinity where a resample has no signal.
+    """Σ w·noise / Σ w·signal of 1000 resamples of the rows; infinity where a resample has no signal, zero where it has
+    no noise.
 
-    Resampled sums are widened by √(T/(T−1)) and by Student's t over the normal, about 1 + 1.2/T: without it, 90 %
+    A weight belongs to a place, and resampled rows take the places: a weight of one row alone gives the spread of rows.
+    Resampled means are widened by √(T/(T−1)) and by Student's t over the normal, about 1 + 1.2/T: without it, 90 %
     intervals cover 80 % of cases for 8 rows and 86 % for 20; with it 86 and 90 %.
     """
     rows = len(noise)
     weight = np.ones(rows) if weights is None else np.asarray(weights, float)
+    weight = weight / weight.sum()
     picked = _resample_rows(rows)
     widening = math.sqrt(rows / (rows - 1)) * (1 + 1.2 / rows)
 
-    def draw_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        centre = float((weight * values).sum() / weight.sum())
-        resampled: NDArray[np.float64] = (weight * values)[picked].sum(axis=1) / weight[picked].sum(axis=1)
-        return centre + (resampled - centre) * widening
+    def draw_means(values: Sequence[float]) -> NDArray[np.float64]:
+        given = np.asarray(values, float)
+        # around the weighted mean, with the spread of weighted means
+        return np.asarray(weight @ given + (given[picked] @ weight - given.mean()) * widening)
 
-    drawn_noise, drawn_signal = draw_means(np.asarray(noise, float)), draw_means(np.asarray(signal, float))
-    without_signal = drawn_signal <= 0
-    return np.where(without_signal, np.inf, drawn_noise / np.where(without_signal, 1.0, drawn_signal))
+    drawn_noise, drawn_signal = np.maximum(draw_means(noise), 0.0), draw_means(signal)
+    has_signal = drawn_signal > 0
+    drawn = drawn_noise / np.where(has_signal, drawn_signal, 1.0)
+    return np.where(has_signal, np.where(drawn > _LEAST, drawn, 0.0), np.inf)
 
 
 @lru_cache(maxsize=8)
@@ -216,7 +228,9 @@ def _noise_and_signal_of_step(state: ProbeState) -> tuple[Tensor, Tensor]:
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in named.values()]
     require_finite(gradients, "the gradient")
     large_squares = tensor_norms(gradients).square()
-    return noise_and_signal(totals[3:] / micro_batches, inverses / micro_batches, large_squares, 1 / batch)
+    all_inverse = 1 / len(TrainingSamples(state))
+    inverse = inverses / micro_batches - all_inverse
+    return noise_and_signal(totals[3:] / micro_batches, inverse, large_squares, 1 / batch - all_inverse)
 
 
 def _update_averages(noise: float, signal: float, earlier: Row | None, smoothing: float) -> Row:

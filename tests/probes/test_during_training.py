@@ -8,12 +8,13 @@ import types
 import numpy as np
 import pytest
 import torch
-from small import final_weights, same_bits, small_run
+from small import final_weights, same_bits, small_run, write_run
 
 from bigbatch.advice.history import find_peaks
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem, Stopped
-from bigbatch.probes.noise_scale import noise_and_signal
+from bigbatch.probes.noise_scale import noise_and_signal, noise_to_signal
+from bigbatch.probing import probe_run
 from bigbatch.training.loop import train
 
 NET = {"name": "outside:Net", "dropout": 0.2}
@@ -59,7 +60,8 @@ def test_micro_gradients_are_those_of_the_micro_batches(tmp_path):
     stacked = torch.stack(gradients)
     small, large = stacked.square().sum(1).mean().item(), stacked.mean(0).square().sum().item()
     assert row["noise"] == pytest.approx((small - large) / (1 / 64 - 1 / 256))
-    assert row["signal"] == pytest.approx((256 * large - 64 * small) / (256 - 64))
+    # the squared norm of all 1437 gradients, of which a batch is drawn without replacement
+    assert row["signal"] == pytest.approx(large - row["noise"] * (1 / 256 - 1 / 1437))
     assert row["whole"] == pytest.approx(row["noise"] / row["signal"])
 
 
@@ -199,3 +201,28 @@ def test_text_is_probed_without_disturbing_the_state_it_carries(tmp_path):
         weights.append(final_weights(folder))
     assert same_bits(*weights)
     assert len(rows_of(folder, "lipschitz")) == 3
+
+
+def test_the_noise_scale_of_a_training_is_that_of_its_data_set(tmp_path):
+    """A batch of all samples has the gradient G itself. Taken for a sample of a population, |G|² would be less."""
+    run = small_run(dtype="float64", global_batch=1437, micro_batch=16, probes=[NOISE], epochs=None, steps=1)
+    row = trained(run, tmp_path).metrics()[0]
+    at_rest = probe_run(str(write_run(run, tmp_path)), names=["noise_scale"])["probes"]["noise_scale"]
+    assert row["noise_scale"]["signal"] == pytest.approx(at_rest["signal"])
+    assert row["noise_scale"]["whole"] == pytest.approx(at_rest["whole"], rel=0.2)  # Σ from other micro-batches
+
+
+def test_without_smoothing_each_row_stands_alone_and_its_interval_is_that_of_one_row(tmp_path):
+    rows = rows_of(trained(small_run(probes=[NOISE | {"smoothing": 0.0}]), tmp_path), "noise_scale")
+    for row in rows:
+        assert row["whole"] == pytest.approx(row["noise"] / row["signal"])
+    low, high = rows[-1]["interval"]
+    assert low < rows[-1]["whole"] < high
+    smoothed = rows_of(trained(small_run(probes=[NOISE]), tmp_path), "noise_scale")[-1]["interval"]
+    assert high / low > 1.5 * smoothed[1] / smoothed[0]
+
+
+@pytest.mark.parametrize(("noise", "signal"), [(10.0, -1.0), (10.0, 0.0), (0.0, 1.0), (-1e-9, 1.0), (1e-9, 1.0)])
+def test_a_noise_scale_that_cannot_be_told_is_none(noise, signal):
+    assert noise_to_signal(noise, signal) is None
+    assert noise_to_signal(10.0, 2.0) == 5.0
