@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigbatch.advice.branching import branch, verify_batch
 from bigbatch.advice.history import read_history
 from bigbatch.advice.learner import Learner, ModuleLearner, ModuleTraining, RunLearner
 from bigbatch.advice.measurement import AdviceOptions, measure_learner
 from bigbatch.advice.recommendation import Advice, recommend
-from bigbatch.advice.verification import verify_batch
 from bigbatch.engines import env_world_size
 from bigbatch.errors import Problem
 from bigbatch.probes.measurement.objective import Loss
@@ -52,7 +52,7 @@ def advise(
     Dataset, or an iterable of such pairs. `optimizer` is a name of `bigbatch list optim`, a dict of its options, or a
     class of torch's; `lr` is the learning rate tuned for `batch`. `epochs`, the length of the training, turns factors
     into steps and hours. `options` are those of `AdviceOptions`: seconds=120.0 for all measurements, steps of the
-    copy's short training, batches to time, verify=False, quiet=True.
+    copy's short training, batches to time, verify=False, branch=False with its tolerance, quiet=True.
     """
     if not hasattr(model, "named_parameters"):
         raise Problem(f"{type(model).__name__} is not a torch.nn.Module: give the model itself")
@@ -78,10 +78,21 @@ def advise_run(run: Run, folder: Folder | None = None, *, data_dir: Path | None 
 
 
 def _advise(learner: Learner, folder: Folder | None, options: AdviceOptions) -> Advice:
-    advice = recommend(learner, measure_learner(learner, options, read_history(folder)))
+    found = measure_learner(learner, options, read_history(folder))
+    branched = None
+    if options.branch:
+        options.report("training branches at several batches")
+        cap = min(learner.data_cap, found.memory.cap or learner.data_cap)
+        branched = branch(
+            learner,
+            cap if learner.whole_batch_at_once else learner.data_cap,
+            options.seconds,
+            found.step_times.seconds_per_sample_at(learner.now),
+            options.tolerance,
+        )
+    advice = recommend(learner, found, branched)
     if not options.verify:
         return advice
     options.report(f"verifying {advice.batch} against twice as many")
-    seconds_per_sample = advice.step_times.seconds[-1] / advice.step_times.batches[-1]
-    verified = verify_batch(learner, advice.batch, advice.noise_scale, options.seconds / 2, seconds_per_sample)
-    return replace(advice, verified=verified)
+    seconds_per_sample = found.step_times.seconds_per_sample_at(advice.batch)
+    return replace(advice, verified=verify_batch(learner, advice.batch, options.seconds / 2, seconds_per_sample))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bigbatch import rng
-from bigbatch.advice.goodput import Floats
+from bigbatch.advice.goodput import DRAWS, Floats
 from bigbatch.errors import Problem
 from bigbatch.output.formatting import format_percent
 from bigbatch.probes.measurement.record import Record
@@ -19,7 +19,6 @@ from bigbatch.training.micro_batch import available_bytes
 
 _SIZES = 5
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 40
-_DRAWS = 1000
 _KEY = 701  # keeps these random numbers apart from others (see rng.py)
 _USABLE_FRACTION = 0.9  # of free memory; the rest is left to the system
 
@@ -46,12 +45,15 @@ class StepTimes(Record):
         spread = float(np.median(rounds / shortest) - 1)
         return cls(list(batches), shortest.tolist(), rounds.tolist(), fixed, per_sample, misfit, spread, unit)
 
+    def seconds_per_sample_at(self, batch: int) -> float:
+        return self.fixed_seconds / batch + self.seconds_per_sample
+
     def bootstrap_lines(self) -> tuple[Floats, Floats]:
         """a and b with rounds and batches resampled: how they vary with noise and with a line that does not fit."""
         sizes, times = np.asarray(self.batches, float), np.asarray(self.rounds)
         rounds, places = times.shape
-        chosen_rounds = rng.integers(rounds, 1, _KEY, np.arange(_DRAWS * rounds)).reshape(_DRAWS, rounds)
-        chosen_places = rng.integers(places, 2, _KEY, np.arange(_DRAWS * places)).reshape(_DRAWS, places)
+        chosen_rounds = rng.integers(rounds, 1, _KEY, np.arange(DRAWS * rounds)).reshape(DRAWS, rounds)
+        chosen_places = rng.integers(places, 2, _KEY, np.arange(DRAWS * places)).reshape(DRAWS, places)
         lines = []
         for some_rounds, some_places in zip(chosen_rounds, chosen_places, strict=True):
             if len(np.unique(some_places)) < 3:
@@ -63,12 +65,9 @@ class StepTimes(Record):
 
 def fit_line(batches: Floats, seconds: Floats) -> tuple[float, float]:
     """Least relative squares; neither a nor b is negative."""
-    ones, slopes = 1 / seconds, batches / seconds
-    (fixed, per_sample), *_ = np.linalg.lstsq(np.stack([ones, slopes], axis=1), np.ones(len(seconds)), rcond=None)
-    if fixed < 0:
-        return 0.0, float(slopes.sum() / (slopes @ slopes))
-    if per_sample < 0:
-        return float(ones.sum() / (ones @ ones)), 0.0
+    from scipy.optimize import nnls
+
+    fixed, per_sample = nnls(np.stack([1 / seconds, batches / seconds], axis=1), np.ones(len(seconds)))[0]
     return float(fixed), float(per_sample)
 
 

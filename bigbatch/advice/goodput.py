@@ -19,9 +19,9 @@ from bigbatch.probes.noise_scale import Interval, quantile_interval, samples_fac
 Floats = NDArray[np.float64]
 Grade = Literal["high", "medium", "low"]
 
+DRAWS = 1000  # of every uncertain number
 LEVEL = 0.9  # of every confidence interval here
 _FEW_STEPS = 50
-_MAX_DRIFT = 4.0  # of the noise scale, within the second half of the short training
 _GRADES: tuple[Grade, ...] = ("high", "medium", "low")
 
 
@@ -32,10 +32,11 @@ def time_factor(batch: Any, now: float, noise_scale: Any, fixed_seconds: Any, se
 
 
 def optimal_batch(noise_scale: Any, fixed_seconds: Any, seconds_per_sample: Any) -> Any:
-    """B* = √(aφ/b), where goodput peaks; infinite where a sample takes no time or φ has no upper end."""
+    """B* = √(aφ/b), where goodput peaks; infinite where a sample takes no time or φ has no upper end; zero without
+    fixed cost or without noise."""
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.sqrt(np.asarray(fixed_seconds, float) * noise_scale / seconds_per_sample)
-    return np.where(np.isnan(found), 0.0, found)  # 0·∞: a step has no fixed cost, so that a batch of one is best
+    return np.where(np.isnan(found), 0.0, found)  # 0·∞: a step has no fixed cost
 
 
 def round_to_power_of_two(batch: float, smallest: int, cap: int) -> int:
@@ -111,6 +112,8 @@ def _expect(factor: Any, draws: Floats, now: float | None) -> Expectation:
 class Evidence:
     """What the confidence in an answer depends on."""
 
+    source: str  # of the next: noise scale, or branching
+    critical_batch: float | None
     interval: Interval  # of the best batch
     only_lower_bound: bool
     misfit: float
@@ -119,7 +122,6 @@ class Evidence:
     warmup_is_over: bool
     best: float
     timed: tuple[int, int]  # the smallest and the largest batch
-    drift: float | None
 
 
 def grade_evidence(found: Evidence) -> tuple[Grade, list[str]]:
@@ -127,14 +129,16 @@ def grade_evidence(found: Evidence) -> tuple[Grade, list[str]]:
     low, high = found.interval
     width = high / low if high is not None and low else math.inf
     faults: list[tuple[int, str]] = []
-    if found.only_lower_bound:
-        faults.append((2, "only a lower bound of the noise scale is known, and so of the batch"))
+    if found.critical_batch is None:
+        faults.append((2, "cannot tell a noise scale: all samples have the same gradient"))
+    elif found.only_lower_bound:
+        faults.append((2, f"only a lower bound is known of the critical batch by {found.source}, and so of the batch"))
     elif high is None:
         faults.append((2, "the confidence interval of the best batch has no upper end"))
     elif not low:
         faults.append((2, f"a step may have no fixed cost: the best batch may be any up to {high:.3g}"))
     elif width > 2:
-        faults.append((2 if width > 6 else 1, f"the best batch is known only within a factor of {width:.1f}"))
+        faults.append((2 if width > 6 else 1, f"the best batch is known only within a factor of {width:.2g}"))
     if found.misfit > 0.1:
         severity = 2 if found.misfit > 0.3 else 1
         faults.append((severity, f"step times differ from the line a + b·B by up to {format_percent(found.misfit)}"))
@@ -145,12 +149,10 @@ def grade_evidence(found: Evidence) -> tuple[Grade, list[str]]:
         faults.append((2, "the warm-up was not over when measuring began"))
     elif found.steps < _FEW_STEPS:
         faults.append((1, f"only {found.steps} steps were trained before measuring"))
-    if found.drift is not None and not 1 / _MAX_DRIFT <= found.drift <= _MAX_DRIFT:
-        faults.append((1, f"the noise scale is still changing: {found.drift:.2g} times what it was half-way"))
     smallest, largest = found.timed
-    if not smallest / 2 <= found.best <= 2 * largest:
+    if found.best and not smallest / 2 <= found.best <= 2 * largest:
         faults.append((1, f"the best batch, {found.best:.3g}, is far outside the timed ones ({smallest} to {largest})"))
     if faults:
         return _GRADES[max(severity for severity, _ in faults)], [reason for _, reason in faults]
     fit = format_percent(found.misfit)
-    return "high", [f"the best batch is known within a factor of {width:.1f}, step times fit to {fit}"]
+    return "high", [f"the best batch is known within a factor of {width:.2g}, step times fit to {fit}"]

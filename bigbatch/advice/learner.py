@@ -14,31 +14,33 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Optimizer
 
 from bigbatch import engines, optim, parts, rng
 from bigbatch.advice import learning_rates
 from bigbatch.artifacts.folder import Folder
 from bigbatch.errors import Problem
+from bigbatch.optim.lars import LARS
 from bigbatch.position import Position
 from bigbatch.probes.measurement.objective import Loss, ProbedModel, call_model, trainable_parameters
 from bigbatch.probes.measurement.read_only import preserve_model, preserve_tensors
 from bigbatch.probes.measurement.samples import TensorSamples, read_samples
 from bigbatch.probing.run_at_rest import RunAtRest
 from bigbatch.run import Run
+from bigbatch.scaling_rules import peak_at
 from bigbatch.schedules import Baseline
 from bigbatch.training import batchnorm, micro_batch
+from bigbatch.training.assembly import build_model
 from bigbatch.training.batches import Split
 from bigbatch.training.step import take_step, update_weights
 from bigbatch.trust import trust_typed
-
-_PLAIN_OPTIMIZERS = ("sgd", "momentum", "nesterov", "lars")
 
 
 class Learner:
     """A model with data and an optimizer. Batches are full ones: the rest at the end of an epoch is skipped."""
 
     of: str
+    described: Run | None  # with the present batch; of a module only what a scaling rule reads
     probed: ProbedModel
     optimizer: Optimizer
     device: torch.device
@@ -71,13 +73,40 @@ class Learner:
     def warmup_is_over(self) -> bool:
         return self.epochs >= self.warmup_epochs
 
+    @property
+    def trains_by_plain_gradient(self) -> bool:
+        """Whether a step is along the gradient, or its momentum, in each layer."""
+        return isinstance(self.optimizer, SGD | LARS)
+
+    def warn_of_optimizer(self, name: str) -> list[str]:
+        if self.trains_by_plain_gradient:
+            return []
+        return [
+            f"the noise scale is that of the plain gradient, which {name} rescales: its best batch may be another; "
+            "--branch measures it"
+        ]
+
     def lr(self) -> float:
         """The learning rate of the next step at the present batch."""
         raise NotImplementedError
 
+    def scale_options(self, batch: int) -> tuple[float, dict[str, Any]]:
+        """The factor of the learning rate and other options of the optimizer at another batch, by its scaling rule."""
+        run = self.described
+        if run is None:  # an optimizer that the package has no name for
+            return math.sqrt(batch / self.now), {}
+        (lr, _), (scaled_lr, _) = peak_at(run, self.now), peak_at(run.at_batch(batch), batch)
+        changes = run.changes_at_batch(batch)
+        options = {change.field.removeprefix("optimizer."): change.after for change in changes}
+        return scaled_lr / lr, {name: value for name, value in options.items() if name != "lr"}
+
     def skip_ahead(self, number: int) -> None:
         """Continue at another position in the data; the same number is the same position."""
         raise NotImplementedError
+
+    def initialise(self, number: int) -> bool:
+        """Replace the weights by newly drawn ones, as at the start of a training; False where that is not possible."""
+        return False
 
     def find_micro_batch(self, largest_batch: int) -> None:
         """Choose the micro-batch for steps that are timed, where it is free to choose."""
@@ -160,7 +189,7 @@ class ModuleLearner(Learner):
         if not 1 <= self.now <= self.data_cap:
             raise Problem(f"batch {self.now} is not between 1 and the {self.data_cap} samples: give another batch")
         self.batchnorm_group = self.now if batchnorm.layers(own) else None
-        self.optimizer = _build_optimizer(training, own)
+        self.optimizer, self.described = _build_optimizer(training, own)
         self._lr = float(self.optimizer.param_groups[0]["lr"])
         self.warmup_epochs = training.warmup_epochs
         self.baseline = Baseline(self._lr, self.now, self.warmup_epochs)
@@ -169,6 +198,7 @@ class ModuleLearner(Learner):
         # drawn once per epoch, as in a training: it must not be part of the time of a step
         self._epoch_order = lru_cache(maxsize=2)(self._draw_order)
         self._check_loss()
+        self.warnings += self.warn_of_optimizer(type(self.optimizer).__name__)
 
     def lr(self) -> float:
         epochs = (self.samples + self.now / 2) / self.samples_per_epoch
@@ -220,22 +250,24 @@ def _copy_module(model: nn.Module) -> nn.Module:
         ) from error
 
 
-def _build_optimizer(training: ModuleTraining, model: nn.Module) -> Optimizer:
+def _build_optimizer(training: ModuleTraining, model: nn.Module) -> tuple[Optimizer, Run | None]:
     """From a name or a dict of options as in a run, or from a callable over parameters, like torch.optim.AdamW."""
     optimizer = training.optimizer
     options = {} if training.lr is None else {"lr": training.lr}
+    described = None
     if isinstance(optimizer, str | dict | parts.Config):
         trust_typed(optimizer)
         about = {"name": optimizer} if isinstance(optimizer, str) else optimizer
         config = parts.configure("optim", about | options if isinstance(about, dict) else about)
         built: Optimizer = optim.build(config, model)
+        described = Run(dataset="synthetic", model="mlp", global_batch=training.batch, optimizer=config, epochs=1)
     elif callable(optimizer):
         built = partial(optimizer, **options)(model.parameters())
     else:
         raise Problem(f"optimizer {optimizer!r} is neither a name nor a class: give one, like 'momentum' or AdamW")
     if optim.needs_closure(built):
         raise Problem("this optimizer differentiates the loss by itself: give another to measure with, like 'momentum'")
-    return built
+    return built, described
 
 
 class RunLearner(Learner):
@@ -261,6 +293,7 @@ class RunLearner(Learner):
         self._fastest_micro_batch: int | None = None
         self.micro_batch = self.at_rest.split.micro_batch
         self.batchnorm_group = self.micro_batch if self.at_rest.split.whole_groups else None
+        self.described = self.run.with_settings([f"global_batch={self.now}"])
         self.baseline = learning_rates.baseline_of(self.run, self.now)
         self.warmup_epochs = learning_rates.warmup_epochs(self.run, self.now)
         self.total_epochs = self.at_rest.counter.total_epochs(self.now)
@@ -274,6 +307,17 @@ class RunLearner(Learner):
     def skip_ahead(self, number: int) -> None:
         offset = number * self.now if self._is_text and number * self.now < self.samples_per_epoch // 2 else 0
         self._start_epoch(1 + number, offset)
+
+    def initialise(self, number: int) -> bool:
+        if self._folder:
+            return False
+        seed = (self.run.seed + number) % 2**63
+        new = build_model(self.run.model_copy(update={"seed": seed}), self.at_rest.dataset, self.device)
+        self.model.load_state_dict(new.state_dict())
+        self.optimizer.state.clear()
+        self.steps = self.samples = 0
+        self._start_epoch(number)
+        return True
 
     def find_micro_batch(self, largest_batch: int) -> None:
         """As `micro_batch=auto` does for a training; BatchNorm's groups and what the run sets are kept."""
@@ -323,16 +367,12 @@ class RunLearner(Learner):
         self.at_rest.gradient.forward.hidden_state = None
 
     def _list_warnings(self) -> list[str]:
-        found = []
+        found = self.warn_of_optimizer(self.run.optimizer.name)
         if self._is_text:
             found.append("text is measured in single windows, each from an empty hidden state, unlike in training")
         if self.run.selector.name != "all":
             found.append(
                 f"the noise scale is that of all samples, though selector '{self.run.selector.name}' uses some of them"
-            )
-        if self.run.optimizer.name not in _PLAIN_OPTIMIZERS:
-            found.append(
-                f"the noise scale is that of the plain gradient; optimizer '{self.run.optimizer.name}' transforms it"
             )
         if self.run.global_batch.name != "constant":
             found.append(f"the batch changes during this training; {self.now} is its present value")

@@ -58,21 +58,28 @@ class ScheduleRule(Record):
 
 
 def scale_schedule(
-    batch: int, baseline: Baseline, layers: Iterable[TensorSummary], weight_decay: float, total_epochs: float | None
+    batch: int,
+    baseline: Baseline,
+    layers: Iterable[TensorSummary] | None,
+    weight_decay: float,
+    total_epochs: float | None,
 ) -> dict[str, ScheduleRule]:
-    """Learning rate and warm-up epochs at `batch`, by each rule."""
+    """Learning rate and warm-up epochs at `batch`, by each rule; LARS only with layers, where the learning rate is that
+    of a plain gradient."""
     by_legw, by_goyal = legw(baseline, batch), goyal(baseline, batch)
     linear_warmup = by_goyal.warmup_epochs if batch > baseline.global_batch else baseline.warmup_epochs
 
     def rule(lr: float, warmup: float, trust: float | None = None) -> ScheduleRule:
         return ScheduleRule(lr, warmup, None, total_epochs is not None and warmup > total_epochs, trust)
 
-    return {
+    rules = {
         "baseline": ScheduleRule(baseline.lr, baseline.warmup_epochs, baseline.global_batch),
         "legw": rule(by_legw.lr, by_legw.warmup_epochs),
         "linear": rule(by_goyal.lr, linear_warmup),
-        "lars": rule(by_goyal.lr, linear_warmup, trust_coefficient(batch, layers, weight_decay)),
     }
+    if layers is not None:
+        rules["lars"] = rule(by_goyal.lr, linear_warmup, trust_coefficient(batch, layers, weight_decay))
+    return rules
 
 
 def trust_coefficient(batch: int, layers: Iterable[TensorSummary], weight_decay: float) -> float | None:

@@ -16,7 +16,14 @@ from bigbatch.advice.goodput import LEVEL
 from bigbatch.advice.history import CurvaturePoint, History, NoisePoint, StridePoint
 from bigbatch.advice.learner import Learner
 from bigbatch.advice.learning_rates import TensorSummary
-from bigbatch.advice.noise import NoiseSample, count_quick_samples, sample_noise, sample_noise_quickly
+from bigbatch.advice.noise import (
+    NoiseOutlook,
+    NoiseSample,
+    assess_outlook,
+    count_quick_samples,
+    sample_noise,
+    sample_noise_quickly,
+)
 from bigbatch.errors import Problem
 from bigbatch.probes import Unmeasurable, gradient, lipschitz, stride
 from bigbatch.probes.gradient import GradientMeasurement
@@ -25,7 +32,9 @@ from bigbatch.probes.measurement.read_only import preserve_model
 from bigbatch.probes.measurement.record import Record
 
 # fractions of the given time
-_TRAINING, _NOISE, _TIMES, _GRADIENT = 0.4, 0.25, 0.25, 0.1
+_TRAINING, _INITIALISATIONS, _NOISE, _TIMES, _GRADIENT = 0.3, 0.15, 0.2, 0.25, 0.1
+_MORE_INITIALISATIONS = 2
+_ASSUMED_LENGTH = 16  # of a training whose length is not known, over what was trained here
 _MOST_STEPS = 2000
 _STEPS_AFTER_WARMUP = 200, 50  # at most, at least; between them a tenth of the training
 _FEWEST_STEPS = 3
@@ -44,6 +53,8 @@ class AdviceOptions:
     steps: int | None = None  # of the short training; None: warm-up and some more
     batches: Sequence[int] | None = None  # to time; None: chosen by the present batch
     verify: bool = False
+    branch: bool = False
+    tolerance: float | None = None  # ε of a branch's loss; None: what the base gains in the second half of its samples
     quiet: bool = True
 
     def __post_init__(self) -> None:
@@ -95,6 +106,7 @@ class Conditions(Record):
 @dataclass(frozen=True)
 class Measurements:
     noise: NoiseSample
+    outlook: NoiseOutlook
     memory: costs.MemoryUse
     step_times: costs.StepTimes
     gradient: GradientMeasurement
@@ -117,6 +129,13 @@ def measure_learner(learner: Learner, options: AdviceOptions, recorded: History)
     with _record_time(spent, "noise scale"):
         noise = sample_noise(learner, _NOISE * options.seconds)
         training.add_noise(noise)
+    others = None
+    if learner.steps == trained:  # the training began here, and might have begun with other weights
+        with _record_time(spent, "other initialisations"), learner.undo_steps():
+            others = _measure_initialisations(training, _INITIALISATIONS * options.seconds)
+    steps_in_all = learner.total_samples / learner.now if learner.total_samples else _ASSUMED_LENGTH * learner.steps
+    doublings = math.log2(max(1.0, steps_in_all / max(1, learner.steps)))
+    outlook = assess_outlook(recorded.over_training, doublings, others)
     with _record_time(spent, "memory"):
         small = min(16, max(1, learner.data_cap // 4))
         larger = min(4 * small, learner.data_cap)
@@ -155,6 +174,7 @@ def measure_learner(learner: Learner, options: AdviceOptions, recorded: History)
     )
     return Measurements(
         noise=noise,
+        outlook=outlook,
         memory=memory,
         step_times=replace(times, micro_batch=learner.micro_batch),
         gradient=by_batch,
@@ -170,6 +190,11 @@ def _record_time(seconds: dict[str, float], name: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     seconds[name] = round(time.perf_counter() - started, 2)
+
+
+def _place_noise(learner: Learner, found: NoiseSample) -> NoisePoint:
+    drawn = found.batch, found.micro_batch, len(found.noise)
+    return NoisePoint(learner.steps, learner.epochs, found.estimate, found.interval, *drawn)
 
 
 # -- the short training
@@ -191,8 +216,7 @@ class ObservedTraining:
         return self.seconds_per_step / self.learner.now
 
     def add_noise(self, found: NoiseSample) -> None:
-        at, drawn = (self.learner.steps, self.learner.epochs), (found.batch, found.micro_batch, len(found.noise))
-        self.history.over_training.append(NoisePoint(*at, found.estimate, found.interval, *drawn))
+        self.history.over_training.append(_place_noise(self.learner, found))
 
     def step(self) -> None:
         started = time.perf_counter()
@@ -266,6 +290,21 @@ def _count_wanted_steps(learner: Learner) -> int:
     whole = math.inf if learner.total_samples is None else learner.total_samples / learner.now
     after = min(most, max(least, whole / 10))
     return int(max(0, min(warmup + after, whole - learner.steps, _MOST_STEPS)))
+
+
+def _measure_initialisations(training: ObservedTraining, seconds: float) -> list[NoisePoint]:
+    """The noise scale after as many steps from other initial weights, or after as many as there is time for."""
+    learner = training.learner
+    found: list[NoisePoint] = []
+    affordable = seconds / _MORE_INITIALISATIONS / training.seconds_per_step  # steps, with those for the noise
+    steps = min(learner.steps, int(affordable - count_quick_samples(learner) / learner.now))
+    for number in range(1, 1 + _MORE_INITIALISATIONS):
+        if steps < 1 or not learner.initialise(number):
+            break
+        for _ in range(steps):
+            learner.step(learner.now)
+        found.append(_place_noise(learner, sample_noise_quickly(learner)))
+    return found
 
 
 # -- the rest

@@ -8,10 +8,11 @@ import numpy as np
 
 from bigbatch.advice import report
 from bigbatch.output.figures import Band, Chart
-from bigbatch.output.formatting import format_duration, format_number, format_percent, format_range
+from bigbatch.output.formatting import format_duration, format_number, format_percent
 from bigbatch.output.page import Page
 
 if TYPE_CHECKING:
+    from bigbatch.advice.branching import Branching
     from bigbatch.advice.recommendation import Advice
 
 # Gahlot et al. 2020, section IV. Figs. 4 and 5 (preferred batch against learning rate) are pictures without numbers in
@@ -35,7 +36,7 @@ def build_page(advice: Advice) -> Page:
     page.key_numbers(
         [
             ("advised global batch", f"{advice.batch:,}"),
-            ("best time at B*, 90 %", f"{format_number(advice.optimum)} ({format_range(*advice.interval)})"),
+            ("best time at B*", report.format_optimum(advice)),
             (f"noise scale φ{lower_bound}", report.format_noise_scale(advice)),
             ("fits into memory at once", format_number(advice.memory_cap) if advice.memory_cap else "unknown"),
             (f"time to the same loss, over that at {advice.now:,}", f"× {advice.expected['seconds'].factor:.3g}"),
@@ -46,7 +47,10 @@ def build_page(advice: Advice) -> Page:
         page.text(f"Note: {warning}.", "warning")
     if advice.verified:
         kind = {"worse": "warning", "better": "good"}.get(advice.verified.verdict, "")
-        page.text(f"Verified with {advice.verified.seeds} orders: {advice.verified.said}.", kind)
+        page.text(f"Verified with {len(advice.verified.branches[0].losses)} orders: {advice.verified.said}.", kind)
+
+    if advice.branched:
+        page.text(f"Critical batch by branching: {advice.branched.said}. {report.format_trust(advice)}.")
 
     page.heading("What it brings, and the learning rate to use")
     page.charts([_goodput_chart(advice), _step_time_chart(advice)])
@@ -59,6 +63,8 @@ def build_page(advice: Advice) -> Page:
 
     page.heading("The gradient and its noise")
     page.charts([_noise_chart(advice), _gradient_chart(advice)])
+    if advice.branched:
+        page.charts([_branch_chart(advice, advice.branched)])
     page.heading("Steps and curvature")
     page.charts([_stride_chart(advice), _curvature_chart(advice)])
     if advice.lipschitz_peaks:
@@ -154,6 +160,19 @@ def _noise_chart(advice: Advice) -> tuple[Chart, str]:
     return chart, (
         "trΣ/|G|² as a quotient of averages. The last point uses the most batches and is the one that the answer "
         "uses; where a batch was too small to separate the gradient from its noise there is only a lower bound."
+    )
+
+
+def _branch_chart(advice: Advice, found: Branching) -> tuple[Chart, str]:
+    chart = Chart("Branches from one point", "samples", "loss on fixed samples", scale=_scale(advice))
+    for branch in found.branches:
+        known = [[loss for loss in at if loss is not None] for at in zip(*branch.losses, strict=True)]
+        points = [(found.samples * (n + 1) / len(known), np.mean(losses)) for n, losses in enumerate(known) if losses]
+        samples, losses = zip((0.0, found.loss_before), *points, strict=True)
+        chart.line(f"{branch.batch:,}", samples, losses)
+    return chart, (
+        f"A line per batch, the mean of {len(found.branches[0].losses)} orders of the samples; learning rates by the "
+        f"optimizer's scaling rule. {found.said.capitalize()}."
     )
 
 

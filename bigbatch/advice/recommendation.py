@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from bigbatch.advice.branching import Branching, Verification
 from bigbatch.advice.costs import MemoryUse, StepTimes
 from bigbatch.advice.goodput import (
+    LEVEL,
     Evidence,
     Expectation,
     GoodputModel,
@@ -21,12 +23,12 @@ from bigbatch.advice.history import CurvaturePeak, CurvaturePoint, NoisePoint, S
 from bigbatch.advice.learner import Learner
 from bigbatch.advice.learning_rates import ScheduleRule, TensorSummary, scale_schedule
 from bigbatch.advice.measurement import Conditions, Measurements
-from bigbatch.advice.verification import Verification
+from bigbatch.advice.noise import NoiseOutlook, project_noise
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.metrics import dump_json
 from bigbatch.probes.gradient import GradientMeasurement
 from bigbatch.probes.measurement.record import Record, to_json
-from bigbatch.probes.noise_scale import Interval
+from bigbatch.probes.noise_scale import Interval, quantile_interval
 
 _CURVE_POINTS = 41
 
@@ -38,12 +40,15 @@ class Advice(Record):
     of: str
     batch: int
     fraction_of_best: float  # of the goodput at B*, or at the nearest batch that was timed and has data
-    optimum: float | None  # None: infinite
+    optimum: float | None  # None: unknown, below the smallest batch that was timed, or infinite
     interval: Interval
     grade: Grade
     reasons: list[str]
-    noise_scale: float  # the lower end where only that is known
-    noise_scale_interval: Interval
+    noise_scale: float | None  # as measured, the lower end where only that is known; None: cannot tell
+    noise_scale_interval: Interval  # over the rest of the training, and over initialisations
+    branched: Branching | None
+    trusted: str  # what the answer uses: noise scale or branching
+    outlook: NoiseOutlook
     only_lower_bound: bool
     memory_cap: int | None
     data_cap: int
@@ -82,47 +87,59 @@ class Advice(Record):
         return build_page(self).write(Path(folder) / "advise.html")
 
 
-def recommend(learner: Learner, found: Measurements) -> Advice:
-    """The advice, without verification."""
+def recommend(learner: Learner, found: Measurements, branched: Branching | None = None) -> Advice:
+    """The advice, without verification. Where branches found a critical batch, that takes the noise scale's place."""
     noise, times = found.noise, found.step_times
-    estimates = noise.best_known, times.fixed_seconds, times.seconds_per_sample
-    model = GoodputModel(learner.now, estimates, (noise.draws, *times.bootstrap_lines()))
+    trusted, scale, draws, only_lower_bound = "noise scale", noise.best_known, noise.draws, noise.only_lower_bound
+    if branched and branched.critical_batch:
+        trusted = "branching"
+        scale, draws, only_lower_bound = branched.estimate, branched.draws, branched.beyond is None
+    estimates = scale or 0.0, times.fixed_seconds, times.seconds_per_sample
+    projected = project_noise(draws, found.outlook)
+    model = GoodputModel(learner.now, estimates, (projected, *times.bootstrap_lines()))
     smallest, largest = times.batches[0], times.batches[-1]
-    batch, limited_by = _choose_batch(learner, model, found.memory.cap, smallest)
+    batch, limited_by = learner.now, None
+    if scale:
+        batch, limited_by = _choose_batch(learner, model, found.memory.cap, smallest)
     evidence = Evidence(
+        source=trusted,
+        critical_batch=scale,
         interval=model.optimum_interval,
-        only_lower_bound=noise.only_lower_bound,
+        only_lower_bound=only_lower_bound,
         misfit=times.misfit,
         spread=times.spread,
         steps=learner.steps,
         warmup_is_over=learner.warmup_is_over,
         best=min(model.optimum, learner.data_cap),
         timed=(smallest, largest),
-        drift=_noise_drift(found),
     )
     grade, reasons = grade_evidence(evidence)
     reachable = min(max(model.optimum, smallest), learner.data_cap)
     total_epochs = None if learner.total_samples is None else learner.total_samples / learner.samples_per_epoch
+    layers = found.layers if learner.trains_by_plain_gradient else None
     weight_decay = float(learner.optimizer.param_groups[0].get("weight_decay", 0.0))
     lowest = max(1, min(smallest, batch, learner.now) // 2)
-    highest = max(largest, 4 * batch, 4 * learner.now, min(2 * noise.best_known, 64 * batch))
+    highest = max(largest, 4 * batch, 4 * learner.now, min(2 * estimates[0], 64 * batch))
     curve = {int(size) for size in np.geomspace(lowest, highest, _CURVE_POINTS).round()} | {batch, learner.now}
     return Advice(
         of=learner.of,
         batch=batch,
         fraction_of_best=model.goodput(batch) / model.goodput(reachable),
-        optimum=model.optimum,
+        optimum=model.optimum or None,
         interval=evidence.interval,
         grade=grade,
         reasons=reasons,
         noise_scale=noise.best_known,
-        noise_scale_interval=noise.interval,
+        noise_scale_interval=quantile_interval(project_noise(noise.draws, found.outlook), LEVEL),
+        branched=branched,
+        trusted=trusted,
+        outlook=found.outlook,
         only_lower_bound=noise.only_lower_bound,
         memory_cap=found.memory.cap,
         data_cap=learner.data_cap,
         limited_by=limited_by,
         now=learner.now,
-        schedule=scale_schedule(batch, learner.baseline, found.layers, weight_decay, total_epochs),
+        schedule=scale_schedule(batch, learner.baseline, layers, weight_decay, total_epochs),
         expected=model.expect(batch, learner.total_samples),
         goodput=[model.goodput_point(size) for size in sorted(curve)],
         step_times=times,
@@ -131,24 +148,8 @@ def recommend(learner: Learner, found: Measurements) -> Advice:
         **vars(found.history),
         layers=found.layers,
         about=found.about,
-        warnings=[*found.warnings, *_list_warnings(learner, found, batch, limited_by)],
+        warnings=[*found.warnings, *_list_warnings(learner, found, batch, limited_by, trusted)],
     )
-
-
-def _noise_drift(found: Measurements) -> float | None:
-    """The noise scale over that of the previous point; None where that point has no lower end.
-
-    A point that has only a lower end is compared with the present upper end: 1 unless that is below it.
-    """
-    before = [row for row in found.history.over_training[:-1] if row.interval and row.interval[0] is not None]
-    if not before or before[-1].interval is None or before[-1].interval[0] is None:
-        return None
-    low, high = before[-1].interval
-    estimate = before[-1].estimate
-    if high is not None and estimate is not None:
-        return found.noise.best_known / estimate
-    upper = found.noise.interval[1]
-    return found.noise.best_known / low if upper is not None and low is not None and upper < low else 1.0
 
 
 def _choose_batch(
@@ -168,9 +169,16 @@ def _choose_batch(
     return batch, limited_by
 
 
-def _list_warnings(learner: Learner, found: Measurements, batch: int, limited_by: str | None) -> list[str]:
+def _list_warnings(
+    learner: Learner, found: Measurements, batch: int, limited_by: str | None, trusted: str
+) -> list[str]:
     warnings = []
-    if found.noise.only_lower_bound:
+    if found.noise.best_known is None:
+        warnings.append(
+            "all samples have the same gradient, so there is no noise that a larger batch would average out: if the "
+            "samples are not meant to be identical, check how the data is read"
+        )
+    elif found.noise.only_lower_bound and trusted == "noise scale":
         warnings.append(
             "the noise scale is only a lower bound: batches of this data are too small to separate the gradient from "
             "its noise, so the best batch is at least the one given"

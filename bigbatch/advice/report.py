@@ -35,10 +35,33 @@ def format_fraction_of_best(advice: Advice) -> str:
     return f"{advice.batch:,}, {kind}, has {format_percent(advice.fraction_of_best)} of its goodput"
 
 
+def format_optimum(advice: Advice) -> str:
+    """B* with its interval."""
+    if advice.optimum is not None:
+        return f"{format_number(advice.optimum)} (90 %: {format_range(*advice.interval)})"
+    if advice.noise_scale is None:
+        return "cannot tell"
+    if advice.step_times.fixed_seconds == 0:
+        return f"at most {advice.step_times.batches[0]}, the smallest that was timed"
+    return "larger than all that were timed"
+
+
 def format_noise_scale(advice: Advice) -> str:
+    if advice.noise_scale is None:
+        return "cannot tell"
     if advice.only_lower_bound:
         return f"{format_number(advice.noise_scale)} or more (only a lower bound)"
     return f"{format_number(advice.noise_scale)} ({format_range(*advice.noise_scale_interval)})"
+
+
+def format_trust(advice: Advice) -> str:
+    """Which of the two critical batches the answer uses, and why."""
+    if advice.trusted == "branching":
+        return (
+            "Trusted: branching, which trained at these batches. The noise scale is a model, and on language models it "
+            "was found to be off by orders of magnitude (Merrill et al. 2025, arXiv 2505.23971)"
+        )
+    return "Trusted: the noise scale, because branching cannot tell here; it may be off by orders of magnitude"
 
 
 def format_step_time(advice: Advice) -> str:
@@ -61,18 +84,17 @@ def list_expectations(advice: Advice) -> list[tuple[str, str, str, str]]:
 
 def list_schedule_rules(advice: Advice) -> list[tuple[str, str, str]]:
     """Rows of rule, learning rate, warm-up; the baseline first."""
-    trust = advice.schedule["lars"].trust_coefficient
+    lars = advice.schedule.get("lars")
     labels = {
         "baseline": f"baseline, at {advice.schedule['baseline'].global_batch:,}",
         "legw": "LEGW (√k, k× warm-up)",
         "linear": "linear (Goyal)",
-        "lars": "LARS" if trust is None else f"LARS, trust {trust:.2g}",
+        "lars": f"LARS, trust {lars.trust_coefficient:.2g}" if lars and lars.trust_coefficient else "LARS",
     }
     rows = []
-    for name, label in labels.items():
-        rule = advice.schedule[name]
+    for name, rule in advice.schedule.items():
         longer = ": more than the training" if rule.too_long else ""
-        rows.append((label, f"{rule.lr:.3g}", f"{rule.warmup_epochs:.3g} epochs{longer}"))
+        rows.append((labels[name], f"{rule.lr:.3g}", f"{rule.warmup_epochs:.3g} epochs{longer}"))
     return rows
 
 
@@ -86,9 +108,10 @@ def print_advice(advice: Advice) -> None:
     memory = "unknown" if advice.memory_cap is None else f"about {advice.memory_cap:,} without micro-batches"
     facts = _make_table()
     for fact in (
-        ("best time at B*", f"{format_number(advice.optimum)} (90 %: {format_range(*advice.interval)})"),
+        ("best time at B*", format_optimum(advice)),
         ("", format_fraction_of_best(advice)),
         ("noise scale φ", format_noise_scale(advice)),
+        *([("by branching", advice.branched.said)] if advice.branched else []),
         ("memory, data", f"{memory}; {advice.data_cap:,} samples in all"),
         ("a step takes", format_step_time(advice)),
     ):
@@ -102,6 +125,8 @@ def print_advice(advice: Advice) -> None:
     for rule in list_schedule_rules(advice):
         rules.add_row(*rule)
     console.print(rules)
+    if advice.branched:
+        console.print(format_trust(advice), highlight=False)
     if advice.verified:
         console.print(f"verified: {escape(advice.verified.said)}", highlight=False)
     for warning in advice.warnings[:_MOST_WARNINGS]:

@@ -19,6 +19,13 @@ def command(
     verify: Annotated[
         bool, Parameter(negative="", help="also train at B and at 2B from one point, and compare the losses")
     ] = False,
+    branch: Annotated[
+        bool, Parameter(negative="", help="also find the critical batch by training at 1, 2, 4 ... times the batch")
+    ] = False,
+    tolerance: Annotated[
+        float | None,
+        Parameter(help="of a branch's loss; default: what the present batch gains in the second half of its samples"),
+    ] = None,
     json: Annotated[bool, Parameter(negative="", help="print the answer as JSON instead of the table")] = False,
     batches: Annotated[str | None, Parameter(help="batches to time, with commas, like 32,64,128,256,512")] = None,
     seconds: Annotated[float, Parameter(help="about how long to measure; longer is more certain")] = 120.0,
@@ -36,7 +43,7 @@ def command(
 
     run, folder = load_recipe_or_folder(recipe_or_run, settings or [])
     options = {"seconds": seconds, "steps": steps, "batches": sizes, "verify": verify, "quiet": quiet}
-    advice = advise_run(run, folder, data_dir=data_dir, **options)
+    advice = advise_run(run, folder, data_dir=data_dir, branch=branch, tolerance=tolerance, **options)
     if json:
         print(advice.to_json())
     else:

@@ -20,10 +20,10 @@ def format_number(value: float | None) -> str:
 
 
 def format_range(low: float | None, high: float | None) -> str:
-    """`52 to 98`; `at least 52` where `high` is None."""
+    """`52 to 98`; `at least 52` or `at most 98` where the other end is None."""
     if high is None:
         return "unbounded" if low is None else f"at least {format_number(low)}"
-    return f"{format_number(low)} to {format_number(high)}"
+    return f"at most {format_number(high)}" if low is None else f"{format_number(low)} to {format_number(high)}"
 
 
 def format_percent(fraction: float) -> str:

@@ -94,7 +94,7 @@ def test_the_answer_is_whole(advised):
     assert [layer["name"] for layer in found["layers"]] == [
         f"layers.{n}.{p}" for n in (0, 1, 4) for p in ("weight", "bias")
     ]
-    assert found["verified"]["batches"][1] <= 300
+    assert found["verified"]["branches"][1]["batch"] <= 300
 
 
 def test_one_screen_holds_it(advised, capsys, monkeypatch):

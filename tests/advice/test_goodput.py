@@ -87,26 +87,27 @@ def test_intervals_include_the_uncertainty_of_noise_and_times_together():
     assert both == pytest.approx([math.sqrt(4800), math.sqrt(4 * 6912)])
     assert known(noise=[100.0] * 90 + [math.inf] * 10).optimum_interval[1] is None
     assert quantile_interval(np.arange(1.0, 101.0), 0.9) == [5.0, 95.0]
+    assert quantile_interval(np.array([0.0] * 10 + [7.0] * 90), 0.9) == [None, 7.0]  # an end of zero is unknown
 
 
-GOOD = {"interval": [50.0, 90.0], "only_lower_bound": False, "misfit": 0.04, "spread": 0.1, "steps": 200}
-GOOD |= {"warmup_is_over": True, "best": 70.0, "timed": (4, 1024), "drift": 1.2}
+GOOD = {"source": "noise scale", "critical_batch": 100.0, "interval": [50.0, 90.0], "only_lower_bound": False}
+GOOD |= {"misfit": 0.04, "spread": 0.1, "steps": 200, "warmup_is_over": True, "best": 70.0, "timed": (4, 1024)}
 
 
 @pytest.mark.parametrize(
     ("changed", "grade", "reason"),
     [
         ({}, "high", "known within a factor of 1.8, step times fit to 4 %"),
-        ({"interval": [30.0, 90.0]}, "medium", "known only within a factor of 3.0"),
-        ({"interval": [10.0, 90.0]}, "low", "known only within a factor of 9.0"),
-        ({"interval": [0.0, 90.0]}, "low", "any up to 90"),
+        ({"interval": [30.0, 90.0]}, "medium", "known only within a factor of 3"),
+        ({"interval": [10.0, 90.0]}, "low", "known only within a factor of 9"),
+        ({"interval": [None, 90.0]}, "low", "any up to 90"),
+        ({"critical_batch": None, "interval": [None, None], "best": 0.0}, "low", "cannot tell a noise scale"),
         ({"interval": [50.0, None], "only_lower_bound": True}, "low", "only a lower bound"),
         ({"misfit": 0.2}, "medium", "differ from the line a + b·B by up to 20 %"),
         ({"misfit": 0.4}, "low", "differ from the line a + b·B by up to 40 %"),
         ({"spread": 0.5}, "medium", "the machine was busy"),
         ({"steps": 12}, "medium", "only 12 steps were trained"),
         ({"warmup_is_over": False}, "low", "the warm-up was not over"),
-        ({"drift": 9.0}, "medium", "still changing: 9 times what it was"),
         ({"best": 9000.0}, "medium", "outside the timed ones (4 to 1024)"),
     ],
 )

@@ -11,10 +11,11 @@ from advice_learner import STANDSTILL, found_of, learner_of
 from analytic import DELTA, half_square, regression
 
 from bigbatch.advice import advise
+from bigbatch.advice.branching import Branch, compare_losses
 from bigbatch.advice.costs import MemoryUse
 from bigbatch.advice.noise import sample_noise
 from bigbatch.advice.recommendation import recommend
-from bigbatch.advice.verification import compare_losses
+from bigbatch.advice.report import format_optimum
 
 FIXED, PER_SAMPLE = 3e-3, 62.5e-6  # a/b = 48: B* = √(48 · 33.67) = 40.2
 
@@ -101,8 +102,8 @@ def test_where_the_data_cannot_tell_there_is_only_a_lower_bound_and_it_is_said()
     assert advice.only_lower_bound
     assert advice.grade == "low"
     assert advice.interval[1] is None
-    assert advice.noise_scale == advice.noise_scale_interval[0] > 16
-    assert "only a lower bound of the noise scale" in advice.reasons[0]
+    assert advice.noise_scale == advice.over_training[-1].interval[0] > 16
+    assert "only a lower bound is known of the critical batch by noise scale" in advice.reasons[0]
     assert any("only a lower bound" in warning for warning in advice.warnings)
 
 
@@ -111,7 +112,8 @@ def test_a_step_without_fixed_cost_wants_the_smallest_batch_and_one_without_grow
     learner = learner_of(model, data)
     small = recommend(learner, found_of(learner, 0.0, 1e-4))
     assert (small.batch, small.limited_by) == (16, "times")  # no smaller one was timed
-    assert small.optimum == pytest.approx(0.0, abs=1e-3)
+    assert small.optimum is None  # not zero
+    assert format_optimum(small) == "at most 16, the smallest that was timed"
     assert any("--batches times smaller ones" in warning for warning in small.warnings)
     large = recommend(learner, found_of(learner, 1e-2, 0.0))
     assert (large.batch, large.limited_by) == (2048, "data")
@@ -139,7 +141,8 @@ def test_memory_caps_what_goes_in_one_piece():
     ],
 )
 def test_two_batches_compared_by_hand(pairs, verdict):
-    found = compare_losses(pairs, 64, 128)
+    branches = [Branch(batch, 0.1, [[pair[n]] for pair in pairs]) for n, batch in enumerate((64, 128))]
+    found = compare_losses(branches, 1024, loss_before=1.0)
     assert found["verdict"] == verdict
     if found["difference"] == pytest.approx(3.0) and verdict == "worse":
         assert found["interval"] == pytest.approx([1.4926, 4.5074], abs=1e-3)
@@ -155,11 +158,13 @@ def test_verifying_sees_that_twice_a_batch_far_beyond_the_noise_is_worse():
     before = model.weight.detach().clone()
     advice = advise(model, half_square, (x, y), verify=True, **about)
     found = advice.verified
-    smaller, larger = found["batches"]
-    assert larger == 2 * smaller
-    assert found["lrs"] == pytest.approx([0.01 * math.sqrt(smaller / 64), 0.01 * math.sqrt(larger / 64)])
+    smaller, larger = found["branches"]
+    assert larger.batch == 2 * smaller.batch
+    assert [smaller.lr, larger.lr] == pytest.approx(
+        [0.01 * math.sqrt(branch.batch / 64) for branch in (smaller, larger)]
+    )
     assert found["verdict"] == "worse"
     assert found["difference"] > 0
-    assert len(found["losses"]) == found["seeds"] == 5
-    assert all(pair[0] < found["loss_before"] for pair in found["losses"])
+    assert [len(branch.losses) for branch in (smaller, larger)] == [5, 5]
+    assert all(order[-1] < found["loss_before"] for order in smaller.losses)
     assert torch.equal(model.weight, before)
