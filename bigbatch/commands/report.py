@@ -24,12 +24,13 @@ def command(
     With --track, also mirror the metrics of runs that were trained before.
     """
     from bigbatch import report, trackers
+    from bigbatch.launch.mirrors import mirror_metrics
 
     trackers.check_installed(track or ())
     path = report.compare_runs(runs_or_sweeps, out) if compare else report.report(runs_or_sweeps, out)
     print(path.resolve().as_uri())
     if track:
         for folder in report.find_run_folders(runs_or_sweeps):
-            with trackers.mirror_metrics(folder, track):
+            with mirror_metrics(folder, track):
                 pass
     return DONE

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 
 from bigbatch import parts
-from bigbatch.trackers import Mirror, TrackedRun
+from bigbatch.trackers import TrackedRun
 
 NEEDS = "tensorboard"
 
@@ -17,14 +17,12 @@ class Config(parts.Config):
 class EventFile:
     """TensorBoard's own writer; torch's would bring torch into a process that has no other use for it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, config: Config, place: TrackedRun) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-        self._writer = EventFileWriter(str(folder), flush_secs=3600)  # flushed when we say so
+        self._writer = EventFileWriter(str(place.files), flush_secs=3600)  # flushed when we say so
 
     def add(self, step: int, values: dict[str, float]) -> None:
-        import time
-
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -46,5 +44,4 @@ def tag(name: str) -> str:
     return f"{phase}/{metric}" if phase in ("train", "test") and metric else name
 
 
-def start(config: Config, place: TrackedRun) -> Mirror:
-    return EventFile(place.files)
+start = EventFile

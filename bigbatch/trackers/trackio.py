@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from bigbatch import parts
-from bigbatch.trackers import Mirror, TrackedRun
+from bigbatch.trackers import TrackedRun
 
 NEEDS = "trackio"
 
@@ -33,5 +33,4 @@ class TrackioRun:
         self._run.finish()
 
 
-def start(config: Config, place: TrackedRun) -> Mirror:
-    return TrackioRun(config, place)
+start = TrackioRun

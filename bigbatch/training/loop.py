@@ -22,6 +22,7 @@ from bigbatch.artifacts.summary import Summary
 from bigbatch.artifacts.targets import Target, first_crossing
 from bigbatch.engines import Engine
 from bigbatch.errors import Diverged, Problem, Stopped
+from bigbatch.launch.mirrors import mirror_metrics
 from bigbatch.launch.signals import StopRequest
 from bigbatch.output import progress
 from bigbatch.position import Position
@@ -101,7 +102,7 @@ def _train_or_load(run: Run, folder: Folder, options: TrainOptions) -> Summary:
             fresh = options.fresh and not engines.was_restarted()
             with (
                 folder.move_aside() if fresh and engine.rank == 0 else nullcontext(),
-                trackers.mirror_metrics(folder.path, options.track if engine.rank == 0 else ()),
+                mirror_metrics(folder.path, options.track if engine.rank == 0 else ()),
             ):
                 status = engine.broadcast(folder.status)
                 if status in ("done", "diverged"):

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from small import bigbatch, final_weights, same_bits, small_run, write_run
 
-from bigbatch import trackers
 from bigbatch.artifacts.folder import Folder
 from bigbatch.artifacts.metrics import scalars
 from bigbatch.errors import Notice, Problem
+from bigbatch.launch import mirrors
+from bigbatch.trackers import check_installed
 from bigbatch.trackers.mirroring.process import MetricsMirror, mirror_until
 from bigbatch.training.loop import train
 
@@ -142,6 +143,7 @@ def mirrored_rows(folder: Path, name: str) -> list[tuple[int, str]]:
 
 def test_rows_that_a_resumed_run_makes_again_are_not_mirrored_again(tmp_path, own_trackers):
     name = own_trackers("listed", LISTED.format(first="pass"))
+    check_installed([name])  # as a training does before it starts a mirror
     folder = Folder(tmp_path / "run")
     folder.create(small_run())
     (folder.path / "trackers").mkdir()
@@ -184,7 +186,7 @@ def test_a_tracker_that_breaks_is_a_notice_and_nothing_else(tmp_path, own_tracke
 
 def test_a_tracker_that_hangs_is_ended(tmp_path, own_trackers, monkeypatch):
     name = own_trackers("hanging", "import threading\ndef start(config, place):\n    threading.Event().wait()\n")
-    monkeypatch.setattr(trackers, "_SECONDS_TO_FINISH", 2.0)
+    monkeypatch.setattr(mirrors, "_SECONDS_TO_FINISH", 2.0)
     with pytest.warns(Notice, match="hanging stopped mirroring .*no answer within 2 s"):
         assert train(small_run(epochs=1), runs_dir=tmp_path, track=[name])["steps"] == 6
 

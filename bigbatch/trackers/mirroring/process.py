@@ -11,7 +11,8 @@ import json
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -21,29 +22,6 @@ from bigbatch.artifacts.metrics import parse_row, scalars
 from bigbatch.trackers import Mirror, TrackedRun
 
 _SECONDS_BETWEEN_READS = 1.0
-_NOT_MIRRORED = ("step",)  # the axis of all others
-
-
-class AppendedLines:
-    """The complete lines that were appended to a file. A file that replaces it is read from its beginning."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: IO[bytes] | None = None
-
-    def read_new(self) -> Iterator[bytes]:
-        try:
-            if self._file is None or os.fstat(self._file.fileno()).st_ino != self.path.stat().st_ino:
-                self._file = self.path.open("rb")
-        except FileNotFoundError:
-            return
-        while True:
-            start = self._file.tell()
-            line = self._file.readline()
-            if not line.endswith(b"\n"):  # not complete yet
-                self._file.seek(start)
-                return
-            yield line
 
 
 class MetricsMirror:
@@ -53,20 +31,20 @@ class MetricsMirror:
         self.folder = folder
         self.config = parts.configure("trackers", name)
         self.state_file = folder / "trackers" / f"{name}.json"
-        self.lines = AppendedLines(folder / "metrics.jsonl")
+        self.metrics: IO[bytes] | None = None
         self.last_steps: dict[str, int] = {}
         self.mirror: Mirror | None = None
 
     def send_new_rows(self) -> None:
         """Send new rows to the tool, then store how far it got."""
-        for line in self.lines.read_new():
+        for line in self._read_appended_lines():
             row = parse_row(line)
             self.mirror = self.mirror or self._start_mirror()
             step: int = row["step"]
             new = {
                 name: value
                 for name, value in scalars(row).items()
-                if name not in _NOT_MIRRORED and step > self.last_steps.get(name, -1)
+                if name != "step" and step > self.last_steps.get(name, -1)
             }
             if new:
                 self.mirror.add(step, new)
@@ -81,6 +59,18 @@ class MetricsMirror:
             status = self.folder / "status"
             self.mirror.close(status.read_text().strip() if status.exists() else "running")
             self._save_state()
+
+    def _read_appended_lines(self) -> list[bytes]:
+        """Return the complete lines since the last call. A file that replaced the last one is read from its start."""
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            return []
+        if self.metrics is None or os.fstat(self.metrics.fileno()).st_ino != path.stat().st_ino:
+            self.metrics = path.open("rb")
+        lines = self.metrics.readlines()
+        if lines and not lines[-1].endswith(b"\n"):
+            self.metrics.seek(-len(lines.pop()), os.SEEK_CUR)
+        return lines
 
     def _start_mirror(self) -> Mirror:
         known = json.loads(self.state_file.read_text(encoding="utf-8")) if self.state_file.exists() else {}
@@ -119,8 +109,6 @@ def main() -> None:
     try:
         mirror_until(folder, name, _stdin_ended)
     except Exception as error:  # of any kind; the training's process reports the last line
-        import traceback
-
         traceback.print_exc()
         print(f"{type(error).__name__}: {error}".partition("\n")[0], file=sys.stderr)
         sys.exit(1)
