@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from bigbatch.commands._options import Quiet, RunsDir
 from bigbatch.errors import DONE
+from bigbatch.output.formatting import format_value, print_table
 
 if TYPE_CHECKING:
     from bigbatch.demo import DemoOptions, DemoReport
@@ -43,24 +44,15 @@ def command(
 
 def print_report(report: DemoReport) -> None:
     """Print the table and the conclusions."""
-    from rich.console import Console
-
     from bigbatch.advice.report import format_verdict
     from bigbatch.demo.run import list_conclusions
-    from bigbatch.output.formatting import terminal_table
 
     rows = [
-        [
-            name,
-            f"{variant.group.global_batch:,}",
-            f"{variant.peak_lr:.3g}",
-            variant.describe(),
-            f"{variant.steps:,}",
-        ]
-        for name, variant in report.comparison.items()
+        [name, found.group.global_batch, f"{found.peak_lr:.3g}", found.describe(), f"{found.steps:,}"]
+        for name, found in report.comparison.items()
     ]
     columns = ["", "global batch", "peak lr", "test accuracy", "steps"]
-    Console().print(terminal_table(columns, rows, left=[""], title="8 x 8 digits, an LSTM of 64 units"))
+    print_table(columns, rows, left=[""], title="8 x 8 digits, an LSTM of 64 units")
     advice = report.advice
     print(*list_conclusions(report.comparison), sep="\n")
     print(f"advise: {format_verdict(advice)} (grade {advice.grade}: {'; '.join(advice.reasons)})")
@@ -68,10 +60,7 @@ def print_report(report: DemoReport) -> None:
 
 
 def _print_tuning(options: DemoOptions) -> None:
-    from rich.console import Console
-
     from bigbatch.demo.run import choose_value, tune
-    from bigbatch.output.formatting import format_value, terminal_table
     from bigbatch.recipes.legw_digits import BASELINE_BATCH
 
     tuned = tune(options)
@@ -81,7 +70,6 @@ def _print_tuning(options: DemoOptions) -> None:
         for group in groups
         for value in group.settings.values()
     ]
-    columns = ["choice", "value", "held-out accuracy"]
-    Console().print(terminal_table(columns, rows, left=["choice"], title=f"batch {BASELINE_BATCH}"))
+    print_table(["choice", "value", "held-out accuracy"], rows, left=["choice"], title=f"batch {BASELINE_BATCH}")
     chosen = (f"{choice.name} {format_value(choose_value(groups))}" for choice, groups in tuned)
     print(f"chosen: {', '.join(chosen)}")

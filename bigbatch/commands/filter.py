@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from bigbatch.commands._options import DataDir, Quiet, Ranks, RunsDir, Settings
 from bigbatch.errors import DONE, Problem
+from bigbatch.output.formatting import print_table
 
 if TYPE_CHECKING:
     from bigbatch.curation import ComparisonRow
@@ -151,10 +152,7 @@ def audit_filters(
     quiet: Quiet = False,
 ) -> int:
     """Plant known noise, and print how much of it each filter finds at equal sizes, and what that costs."""
-    from rich.console import Console
-
     from bigbatch import curation
-    from bigbatch.output.formatting import terminal_table
     from bigbatch.settings import parse
 
     fractions = {} if drops is None else {"drops": drops}
@@ -173,21 +171,16 @@ def audit_filters(
         quiet=quiet,
     )
     rows = curation.audit_filters(request)
-    console = Console(width=max(Console().width, _AUDIT_COLUMNS))
     for drop in request.drops:
         columns, lines = curation.summarise_audit(rows, drop)
         title = f"{100 * drop:g} % of each class dropped; recall of each kind in %"
-        console.print(terminal_table(columns, lines, left=("extractor", "filter"), title=title))
+        print_table(columns, lines, left=("extractor", "filter"), title=title, min_width=_AUDIT_COLUMNS)
     print(out / "index.html")
     return DONE
 
 
 def _print_manifest(manifest: Manifest) -> None:
     """Kept and dropped samples per class, with eps where the filter has one, and in all: the paper's Table I."""
-    from rich.console import Console
-
-    from bigbatch.output.formatting import terminal_table
-
     info, counts, samples = manifest.info, manifest.counts, manifest.dataset.samples
     eps, knees = info.get("eps", {}), info.get("k_distance_knee", {})
     columns = ["class", "kept", "dropped", "dropped %", *(("eps", "knee (a hint)") if eps else ())]
@@ -197,9 +190,8 @@ def _print_manifest(manifest: Manifest) -> None:
         percent = f"{100 * row.dropped / total if total else 0:.2f}"
         radii = [f"{eps[name]:.3f}", f"{knees[name]:.3f}"] if name in eps else ["", ""] if eps else []
         rows.append([name, f"{row.kept:,}", f"{row.dropped:,}", percent, *radii])
-    console = Console()
     title = f"{manifest.dataset.config['name']}: {manifest.filter['name']} filter"
-    console.print(terminal_table(columns, rows, left=("class",), title=title))
+    print_table(columns, rows, left=("class",), title=title)
     source = info.get("network", {}).get("network") or manifest.filter["name"]
     percent_kept = 100 * counts.kept / samples
     print(f"{source}: {percent_kept:.2f} % or {counts.kept:,} samples kept ({100 - percent_kept:.2f} % dropped)")
@@ -208,23 +200,18 @@ def _print_manifest(manifest: Manifest) -> None:
 
 
 def _print_comparison(rows: Sequence[ComparisonRow], run: Run | None) -> None:
-    from rich.console import Console
-
-    from bigbatch.output.formatting import terminal_table
-
-    console, names = Console(), [row.name for row in rows]
-    title = None
+    names, title = [row.name for row in rows], None
     if run:
         budget = f"{run.epochs} epochs" if run.epochs else f"{run.steps} steps"
         title = f"trained: {run.model.name}, global batch {run.model_dump(mode='json')['global_batch']}, {budget}"
     columns = ["filter", "kept", "dropped", *(("test accuracy %", "steps") if run else ())]
     sizes = [
-        [row.name, f"{row.counts.kept:,}", f"{row.counts.dropped:,}"] + ([row.accuracy, str(row.steps)] if run else [])
+        [row.name, f"{row.counts.kept:,}", f"{row.counts.dropped:,}", *((row.accuracy, row.steps) if run else ())]
         for row in rows
     ]
-    console.print(terminal_table(columns, sizes, left=("filter",), title=title))
+    print_table(columns, sizes, left=("filter",), title=title)
     overlaps = [[row.name, *(f"{row.jaccard_dropped[name]:.3f}" for name in names)] for row in rows]
     corner = "dropped by both / by either"
-    console.print(terminal_table([corner, *names], overlaps, left=(corner,)))
+    print_table([corner, *names], overlaps, left=(corner,))
     by_class = [[name, *(f"{row.counts.by_class[name].dropped:,}" for row in rows)] for name in rows[0].counts.by_class]
-    console.print(terminal_table(["dropped of class", *names], by_class, left=("dropped of class",)))
+    print_table(["dropped of class", *names], by_class, left=("dropped of class",))

@@ -9,10 +9,9 @@ from cyclopts import Parameter
 
 from bigbatch.commands._options import DataDir, Quiet, Settings
 from bigbatch.errors import DONE
+from bigbatch.output.formatting import print_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from bigbatch.probing import ProbeReport
 
 
@@ -52,17 +51,14 @@ def command(
 
 def _print_report(report: ProbeReport) -> None:
     """A table for each probe: single numbers first, then what it has by layer or by batch."""
-    from rich.console import Console
-
-    console = Console()
-    console.print(f"{report.of} at step {report.step}, global batch {report.global_batch}", highlight=False)
+    print(f"{report.of} at step {report.step}, global batch {report.global_batch}")
     for name, row in report.probes.items():
         tables = {"tensors": row} if name == "ratio" else {key: value for key, value in row.items() if _is_table(value)}
         single = {} if name == "ratio" else {key: value for key, value in row.items() if key not in tables}
         if single:
-            console.print(_format_table(name, single))
+            _print_values(name, single)
         for key, value in tables.items():
-            console.print(_format_table(f"{name}: {key}", value))
+            _print_values(f"{name}: {key}", value)
 
 
 def _is_table(value: Any) -> bool:
@@ -71,15 +67,13 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
-def _format_table(title: str, value: dict[str, Any] | list[dict[str, Any]]) -> Table:
-    """One line per key or item; one column per field where lines have fields."""
-    from bigbatch.output.formatting import terminal_table
-
+def _print_values(title: str, value: dict[str, Any] | list[dict[str, Any]]) -> None:
+    """Print one line per key or item; one column per field where lines have fields."""
     labelled = value.items() if isinstance(value, dict) else [("", row) for row in value]
     rows = [(str(label), row if isinstance(row, dict) else {" ": row}) for label, row in labelled]
     columns = list(dict.fromkeys(key for _, row in rows for key in row))
     lines = ([label, *(_format_value(row.get(column)) for column in columns)] for label, row in rows)
-    return terminal_table(["", *columns], lines, left=("", " "), title=title)
+    print_table(["", *columns], lines, left=("", " "), title=title)
 
 
 def _format_value(value: Any) -> str:

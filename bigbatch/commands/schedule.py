@@ -11,6 +11,7 @@ from cyclopts.validators import Number
 
 from bigbatch.commands._options import Settings
 from bigbatch.errors import DONE, Problem
+from bigbatch.output.formatting import format_value, print_table
 
 if TYPE_CHECKING:
     from bigbatch.run import Run
@@ -29,10 +30,7 @@ def command(
 
     With --set scale_batch=64 it also prints what the scaling rule of the optimizer changes, and why.
     """
-    from rich.console import Console
-
     from bigbatch import schedules
-    from bigbatch.output.formatting import terminal_table
     from bigbatch.recipes import load_run
     from bigbatch.run import split_scaling
 
@@ -40,15 +38,13 @@ def command(
     unscaled, scaling = split_scaling(settings or [])
     if scaling:
         rows = _scaling_rows(load_run(recipe, unscaled), run, scaling.get("scaling_rule"))
-        Console().print(terminal_table(["scaled", "before", "after", "why"], rows))
+        print_table(["scaled", "before", "after", "why"], rows)
     if run.epochs is None:
         raise Problem(f"a budget of {run.steps} steps is unknown in epochs before data is loaded: use --set epochs=...")
     schedules.check_plan(run, run.epochs)
-    rows = (
-        (f"{point.epochs:.2f}", f"{point.lr:.6g}", str(point.global_batch))
-        for point in schedules.plan(run, run.epochs, points)
-    )
-    Console().print(terminal_table(["epoch", "lr", "global batch"], rows, title=f"{run.name}: {run.epochs:g} epochs"))
+    curve = schedules.plan(run, run.epochs, points)
+    lines = ((f"{point.epochs:.2f}", f"{point.lr:.6g}", point.global_batch) for point in curve)
+    print_table(["epoch", "lr", "global batch"], lines, title=f"{run.name}: {run.epochs:g} epochs")
     if plot:
         _plot_schedule(run, run.epochs, plot)
         print(plot)
@@ -57,7 +53,6 @@ def command(
 
 def _scaling_rows(before: Run, after: Run, rule: Any) -> Iterator[tuple[str, ...]]:
     """Yield what a scaling rule changed, and what the schedule scales by itself."""
-    from bigbatch.output.formatting import format_value
     from bigbatch.run import Change
     from bigbatch.scaling_rules import peak_at
 

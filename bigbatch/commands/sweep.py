@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 
 from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Settings, Targets
 from bigbatch.errors import DONE, Problem
+from bigbatch.output.formatting import format_duration, format_number, format_range, print_table
 
 if TYPE_CHECKING:
     from bigbatch.sweeps import SearchConfig, SeedGroup, Sweep, SweepResults, WorkerOptions
@@ -145,9 +146,6 @@ def _parse_search(
 
 def _print_plan(sweep: Sweep, options: WorkerOptions) -> None:
     """Print how many runs there are, how many are left, and about how long they take, from a few seconds of each."""
-    from rich.console import Console
-
-    from bigbatch.output.formatting import format_duration, terminal_table
     from bigbatch.sweeps.plan import estimate_time
 
     left, total = sweep.points_left(options.storage)
@@ -166,7 +164,7 @@ def _print_plan(sweep: Sweep, options: WorkerOptions) -> None:
         for kind in estimate.kinds
     ]
     columns = ["global batch", "runs left", "seconds per step", "one run", "all of them"]
-    Console().print(terminal_table(columns, rows))
+    print_table(columns, rows)
     seconds, jobs, threads = estimate.seconds(options.jobs), options.jobs, options.threads_per_run
     about = "at least" if any(kind.cut for kind in estimate.kinds) else "about"
     print(
@@ -178,9 +176,6 @@ def _print_plan(sweep: Sweep, options: WorkerOptions) -> None:
 
 def print_results(sweep: Sweep, results: SweepResults) -> None:
     """Print the table, then the conclusions in sentences."""
-    from rich.console import Console
-
-    from bigbatch.output.formatting import terminal_table
     from bigbatch.sweeps import format_metric
 
     metric = results.metric
@@ -197,7 +192,7 @@ def print_results(sweep: Sweep, results: SweepResults) -> None:
         for group in _groups_to_print(results)
     ]
     columns = ["setting", "batch", "lr", f"{results.metric_label} (n)", "95 % interval"]
-    Console().print(terminal_table(columns, rows, left=["setting"], title=sweep.config.title))
+    print_table(columns, rows, left=["setting"], title=sweep.config.title)
     _print_samples_to_targets(results)
     notes = [(curve.label, curve.note) for curve in results.curves]
     notes += [(preferred.label, preferred.note) for preferred in results.preferred]
@@ -210,10 +205,6 @@ def print_results(sweep: Sweep, results: SweepResults) -> None:
 
 def _print_samples_to_targets(results: SweepResults) -> None:
     """Print samples and steps until each target was reached, for each curve over batches."""
-    from rich.console import Console
-
-    from bigbatch.output.formatting import format_number, format_range, terminal_table
-
     columns = ["setting", "batch", "samples", "95 % interval", "steps", "fit", "reached"]
     for target in dict.fromkeys(curve.target for curve in results.to_targets):
         rows = [
@@ -230,7 +221,7 @@ def _print_samples_to_targets(results: SweepResults) -> None:
             if curve.target == target
             for point in curve.fit.points
         ]
-        Console().print(terminal_table(columns, rows, left=["setting"], title=f"samples to {target}"))
+        print_table(columns, rows, left=["setting"], title=f"samples to {target}")
 
 
 def _groups_to_print(results: SweepResults) -> Sequence[SeedGroup]:

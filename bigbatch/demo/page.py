@@ -41,11 +41,9 @@ def build_page(report: demo.DemoReport) -> Page:
         f"seed{'s'[: len(seeds) > 1]} {', '.join(seeds)}; laptop scale"
     )
     page = Page("What a 32 times larger batch costs, and what wins it back", scale)
-    accuracies = [
-        (name, format_mean(comparison[name].group.values, "test_accuracy", digits=1))
-        for name in (demo.BASELINE, demo.UNSCALED, demo.LEGW, demo.LEGW_LARS)
-    ]
-    fractions = (demo.fractions_won_back(comparison, variant)[0] for variant in (demo.LEGW, demo.LEGW_LARS))
+    shown = (demo.BASELINE, demo.UNSCALED, demo.LEGW, demo.LEGW_LARS)
+    accuracies = [(name, format_mean(comparison[name].group.values, "test_accuracy", digits=1)) for name in shown]
+    fractions = (demo.fractions_won_back(comparison, variant)[0] for variant in shown[2:])
     won_back = ", ".join("-" if fraction is None else format_percent(fraction) for fraction in fractions)
     page.key_numbers([*accuracies, ("won back by LEGW, with LARS", won_back)])
     for sentence in demo.list_conclusions(comparison):
@@ -74,11 +72,8 @@ def build_page(report: demo.DemoReport) -> Page:
     page.text(_LIMITS)
     if is_installed("matplotlib"):
         page.heading("Learning curves")
-        groups = [
-            RunGroup(name, tuple(read_run(r.folder) for r in variant.runs)) for name, variant in comparison.items()
-        ]
-        charts = {chart.title: (chart, caption) for chart, caption in metric_charts(groups, scale)}
-        page.charts(charts[title] for title in _CHART_TITLES)
+        groups = [RunGroup(name, tuple(read_run(r.folder) for r in found.runs)) for name, found in comparison.items()]
+        page.charts(pair for pair in metric_charts(groups, scale) if pair[0].title in _CHART_TITLES)
     else:
         page.text("Curves need matplotlib: pip install 'bigbatch[plot]'", "warning")
     page.heading("What advise says")

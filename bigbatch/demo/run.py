@@ -48,8 +48,7 @@ class DemoOptions:
         return run.with_settings([f"epochs={self.epochs}"] if self.epochs else [])
 
 
-@dataclass(frozen=True)
-class VariantResult:
+class VariantResult(NamedTuple):
     """A variant of the sweep: its mean over seeds, and its runs."""
 
     run: Run  # with the first seed
@@ -74,8 +73,7 @@ class VariantResult:
 Comparison = Mapping[str, VariantResult]  # by variant
 
 
-@dataclass(frozen=True)
-class DroppedDigits:
+class DroppedDigits(NamedTuple):
     """The digits that belong to no cluster of their class in the trained baseline."""
 
     counts: SampleCounts
@@ -84,15 +82,13 @@ class DroppedDigits:
     reducer: str
 
     def describe(self) -> str:
-        by_class = {name: counts.dropped for name, counts in self.counts.by_class.items()}
-        most = sorted(by_class, key=lambda name: by_class[name], reverse=True)[:3]
-        classes = ", ".join(f"{by_class[name]} of class {name}" for name in most)
+        most = sorted(self.counts.by_class.items(), key=lambda item: -item[1].dropped)[:3]
+        classes = ", ".join(f"{counts.dropped} of class {name}" for name, counts in most)
         samples = self.counts.kept + self.counts.dropped
         return f"the network filter drops {self.counts.dropped} of {samples:,} digits, most of them {classes}"
 
 
-@dataclass(frozen=True)
-class DemoReport:
+class DemoReport(NamedTuple):
     """Everything that the demo found out."""
 
     comparison: Comparison
@@ -109,8 +105,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
     folder = options.runs_dir / "demo"
     sweep = Sweep.create(base, folder, title="demo", variants=build_variants(), seeds=options.seeds)
     comparison = compare_variants(sweep.points, run_sweep(sweep, options.quiet))
-    baseline = comparison[BASELINE]
-    threads = torch.get_num_threads()
+    baseline, threads = comparison[BASELINE], torch.get_num_threads()
     torch.set_num_threads(1)  # as in the sweep's runs: more threads slow down a model as small as this one
     try:
         with show_progress(not options.quiet):
@@ -146,9 +141,8 @@ def run_sweep(sweep: Sweep, quiet: bool) -> list[RunResult]:
     except Stopped:
         raise Stopped(_STOPPED) from None
     results = sweep.run_results()
-    for result in results:
-        if result.problem:
-            raise Problem(f"{result.label}, seed {result.seed}: {result.problem}")
+    if failed := next((result for result in results if result.problem), None):
+        raise Problem(f"{failed.label}, seed {failed.seed}: {failed.problem}")
     return results
 
 
@@ -182,7 +176,7 @@ def filter_digits(run_folder: Path) -> DroppedDigits:
 
 
 def list_conclusions(comparison: Comparison) -> list[str]:
-    """Return the generalization gap, and what each rule wins back of it, a sentence each."""
+    """Return the generalization gap, and what each rule wins back of it, one sentence each."""
     small, large = comparison[BASELINE], comparison[UNSCALED]
     gap = (
         f"{BATCH_FACTOR} times the batch with nothing else changed: {small.describe()} becomes {large.describe()}, "
@@ -218,14 +212,11 @@ def fractions_won_back(comparison: Comparison, variant: str) -> list[float | Non
     ]
 
 
-# -- how the recipe's initial weights, lr, warm-up and trust coefficient were chosen: at the small batch, held out.
-# The rule: both initializations, and three values of each number a factor of four apart, with three seeds each and
-# everything else as in the recipe. The highest mean accuracy on held-out training samples wins; of equal means, the
-# larger value. Neither the test set nor the large batch is used.
-
-
 class TuningChoice(NamedTuple):
-    """A field of the recipe and the values to try, on the held-out split."""
+    """A field of the recipe and the values that are tried at the small batch, with everything else as in the recipe.
+
+    The highest mean accuracy on held-out training samples wins. Neither the test set nor the large batch is used.
+    """
 
     name: str
     run: Run
@@ -251,17 +242,15 @@ def tune(options: DemoOptions) -> list[tuple[TuningChoice, list[SeedGroup]]]:
     """Run a grid sweep for each choice, and return its values as groups of seeds."""
     tuned = []
     for choice in list_choices():
-        folder = options.runs_dir / "demo-tuning" / choice.field
+        run, folder = options.shorten(choice.run), options.runs_dir / "demo-tuning" / choice.field
         grids = {choice.field: choice.values}
-        sweep = Sweep.create(options.shorten(choice.run), folder, title=choice.name, grids=grids, seeds=options.seeds)
+        sweep = Sweep.create(run, folder, title=choice.name, grids=grids, seeds=options.seeds)
         tuned.append((choice, group_by_setting(run_sweep(sweep, options.quiet))))
     return tuned
 
 
 def choose_value(groups: Iterable[SeedGroup]) -> float | str:
     """Return the value with the highest mean, of equal ones the larger. A diverged run counts as an accuracy of 0."""
-    ranked: list[tuple[float, float | str]] = []
-    for group in groups:
-        (value,) = group.settings.values()
-        ranked.append((sum(group.values) / max(1, group.n + group.diverged), value))
-    return max(ranked)[1]
+    ranked = ((sum(group.values) / max(1, group.n + group.diverged), *group.settings.values()) for group in groups)
+    best: tuple[float, float | str] = max(ranked)
+    return best[1]

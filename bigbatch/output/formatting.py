@@ -6,10 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from typing import Any
 
 
 def format_number(value: float | None) -> str:
@@ -80,15 +77,22 @@ def format_csv(rows: Sequence[Mapping[str, object]]) -> str:
     return buffer.getvalue()
 
 
-def terminal_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str] = (), title: str | None = None
-) -> Table:
-    """Return a table for `rich` without borders. Columns are aligned to the right, except those named in `left`."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    left: Collection[str] = (),
+    title: str | None = None,
+    min_width: int = 0,
+) -> None:
+    """Print a table without borders. Columns are aligned to the right, except those named in `left`."""
+    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
-    return table
+        table.add_row(*map(str, row))
+    console = Console()
+    (console if console.width >= min_width else Console(width=min_width)).print(table)

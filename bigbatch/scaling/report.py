@@ -12,8 +12,9 @@ from rich.console import Console
 
 from bigbatch.artifacts import atomic, provenance
 from bigbatch.artifacts.metrics import dump_json
+from bigbatch.output import formatting
 from bigbatch.output.figures import COLOURS, Band, Chart
-from bigbatch.output.formatting import format_csv, terminal_table
+from bigbatch.output.formatting import format_csv
 from bigbatch.output.page import Page
 from bigbatch.scaling.machine import NcclLinks, find_machine
 from bigbatch.scaling.phases import Bar, StepPhases
@@ -28,7 +29,7 @@ TableRow = dict[str, object]  # what is in each column, by its heading
 
 def print_table(rows: Sequence[TableRow], *, left: Collection[str] = (), title: str | None = None) -> None:
     cells = [list(map(format_cell, row.values())) for row in rows]
-    Console().print(terminal_table(list(rows[0] if rows else ()), cells, left=left, title=title))
+    formatting.print_table(list(rows[0] if rows else ()), cells, left=left, title=title)
 
 
 def print_text(text: str) -> None:

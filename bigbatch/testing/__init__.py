@@ -16,15 +16,12 @@ from types import ModuleType
 from typing import Any
 
 from bigbatch import parts
+from bigbatch.libraries import is_installed
 from bigbatch.testing.common import CheckedPart, check_config, check_docstring
 
 Check = Callable[[CheckedPart], None]
 
 __all__ = ["CheckedPart", "check_part", "find_checks"]
-
-_WITH_OWN_CHECKS = (
-    *("batch_sizes", "datasets", "filters", "models", "optim", "probes", "scaling_rules", "schedules", "selectors"),
-)
 
 
 def check_part(kind: str, part: str | ModuleType, options: Mapping[str, Any] | None = None) -> None:
@@ -50,7 +47,7 @@ def find_checks(kind: str) -> list[Check]:
     if kind not in parts.KINDS:
         raise ValueError(f"'{kind}' is not a kind of part: use one of {', '.join(parts.KINDS)}")
     checks: list[Check] = [check_docstring, check_config]
-    if kind in _WITH_OWN_CHECKS:
+    if is_installed(f"bigbatch.testing.{kind}"):
         own = vars(importlib.import_module(f"bigbatch.testing.{kind}"))
         checks += [own[name] for name in own if name.startswith("check_")]
     return checks

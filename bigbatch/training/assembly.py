@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from bigbatch import batch_sizes, datasets, filters, models, optim, rng, schedules
 from bigbatch.artifacts import checkpoint
@@ -18,7 +19,6 @@ from bigbatch.errors import Problem
 from bigbatch.position import Position, Progress
 from bigbatch.run import Run
 from bigbatch.training.batches import Batches, Split
-from bigbatch.training.ema import average_weights
 from bigbatch.training.gradient import GlobalGradient
 from bigbatch.training.hidden_state import HiddenState
 from bigbatch.training.progress import EpochCounter
@@ -51,8 +51,7 @@ class AssembledRun:
         self.split = split
         self.gradient.wrap(probed)
         self.optimizer = optim.build(self.run.optimizer, self.model)
-        decay = self.run.ema_decay
-        self.average = average_weights(self.model, decay, self.engine) if decay else None
+        self.average = self._average_weights(self.run.ema_decay) if self.run.ema_decay else None
         # such an optimizer differentiates the loss by itself
         self.needs_closure = optim.needs_closure(self.optimizer)
         one_process = self.engine.world_size == 1 and self.dataset.task != "language"
@@ -73,6 +72,12 @@ class AssembledRun:
             if self.restored.hidden_state is not None:
                 self.gradient.forward.hidden_state = HiddenState(self.restored.global_batch)
                 self.gradient.forward.hidden_state.restore(self.restored.hidden_state, self.engine.device)
+
+    def _average_weights(self, decay: float) -> AveragedModel:
+        """The average a ← decay·a + (1 − decay)·w of the weights and BatchNorm's statistics after each step."""
+        if self.engine.forward_is_collective:
+            raise Problem("ema_decay needs whole weights, but the engine shards them: use --set engine=ddp")
+        return AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
 
     def first_global_batch(self) -> int:
         """The global batch of the checkpoint, or the one that the run begins with."""

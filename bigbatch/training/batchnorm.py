@@ -40,9 +40,9 @@ class RunningStatistics:
         if not self.layers or (groups_of_all == 1 and self.engine.world_size == 1):
             yield
             return
-        before = [buffer.clone() for buffer in self._buffers()]
+        before = [[buffer.clone() for buffer in (*_mean_and_variance(layer), _count(layer))] for layer in self.layers]
         for layer in self.layers:
-            cast(Tensor, layer.num_batches_tracked).zero_()
+            _count(layer).zero_()
             layer.momentum = None  # torch then keeps the plain mean of what it sees
         try:
             yield
@@ -54,8 +54,7 @@ class RunningStatistics:
     def detach_from_graph(self) -> None:
         """Continue with copies: a graph whose backward pass is still to come keeps the statistics that it saw."""
         for layer in self.layers:
-            layer.running_mean = cast(Tensor, layer.running_mean).clone()
-            layer.running_var = cast(Tensor, layer.running_var).clone()
+            layer.running_mean, layer.running_var = (buffer.clone() for buffer in _mean_and_variance(layer))
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -68,26 +67,23 @@ class RunningStatistics:
             for layer in self.layers:
                 layer.track_running_stats = True
 
-    def _buffers(self) -> list[Tensor]:
-        return [
-            cast(Tensor, buffer)
-            for layer in self.layers
-            for buffer in (layer.running_mean, layer.running_var, layer.num_batches_tracked)
-        ]
-
-    def _step(self, before: list[Tensor], groups_of_this_rank: int, groups_of_all: int) -> None:
-        buffers = self._buffers()
-        means = [buffer for index, buffer in enumerate(buffers) if index % 3 != 2]
-        old_means = [buffer for index, buffer in enumerate(before) if index % 3 != 2]
-        weighted_means = torch.cat([mean.flatten() for mean in means]).mul_(groups_of_this_rank / groups_of_all)
-        group_means = self.engine.sum(weighted_means).split([mean.numel() for mean in means])
-        for layer_number, layer in enumerate(self.layers):
-            old_count = before[3 * layer_number + 2]
-            if self.momenta[layer_number] is None:  # a plain mean over all groups ever seen
+    def _step(self, before: list[list[Tensor]], groups_of_this_rank: int, groups_of_all: int) -> None:
+        found = [buffer for layer in self.layers for buffer in _mean_and_variance(layer)]
+        weighted = torch.cat([buffer.flatten() for buffer in found]).mul_(groups_of_this_rank / groups_of_all)
+        group_means = iter(self.engine.sum(weighted).split([buffer.numel() for buffer in found]))
+        for layer, momentum, (*old, old_count) in zip(self.layers, self.momenta, before, strict=True):
+            if momentum is None:  # a plain mean over all groups ever seen
                 kept = float(old_count) / float(old_count + groups_of_all)
             else:
-                kept = (1 - cast(float, self.momenta[layer_number])) ** groups_of_all
-            for buffer_number in (2 * layer_number, 2 * layer_number + 1):
-                new = group_means[buffer_number].view_as(means[buffer_number])
-                means[buffer_number].copy_(torch.lerp(new, old_means[buffer_number], kept))
-            cast(Tensor, layer.num_batches_tracked).copy_(old_count + groups_of_all)
+                kept = (1 - momentum) ** groups_of_all
+            for buffer, old_buffer in zip(_mean_and_variance(layer), old, strict=True):
+                buffer.copy_(torch.lerp(next(group_means).view_as(buffer), old_buffer, kept))
+            _count(layer).copy_(old_count + groups_of_all)
+
+
+def _mean_and_variance(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    return cast(Tensor, layer.running_mean), cast(Tensor, layer.running_var)
+
+
+def _count(layer: _BatchNorm) -> Tensor:
+    return cast(Tensor, layer.num_batches_tracked)

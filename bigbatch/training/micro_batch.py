@@ -152,12 +152,8 @@ def remember(key: dict[str, object], find: Callable[[], int]) -> int:
 
 def _candidates(local_batch: int) -> list[int]:
     """8, 16, 32 ... and the whole batch."""
-    rungs = []
-    rung = min(_SMALLEST, local_batch)
-    while rung < local_batch:
-        rungs.append(rung)
-        rung *= 2
-    return [*rungs, local_batch]
+    powers = (_SMALLEST << shift for shift in range(local_batch.bit_length()))
+    return [*(size for size in powers if size < local_batch), local_batch]
 
 
 def available_bytes() -> float:
