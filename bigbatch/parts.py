@@ -231,7 +231,7 @@ def _import_module(name: str) -> ModuleType:
     except BaseException:
         sys.path.remove(here)
         raise
-    if not (module.__file__ or "").startswith(os.path.join(here, "")):
+    if not (getattr(module, "__file__", None) or "").startswith(os.path.join(here, "")):
         sys.path.remove(here)  # else it stays, for what the module imports later
     return module
 
