@@ -33,7 +33,7 @@ def run() -> Run:
 def lars() -> Run:
     """Return the same run with LARS and its paper's decay: polynomial of power 2 over the whole training."""
     optimizer = {"name": "lars", "lr": LR, "trust_coefficient": TRUST_COEFFICIENT}
-    fields = {"optimizer": optimizer, "schedule": _legw({"kind": "polynomial", "power": 2.0})}
+    fields = {"optimizer": optimizer, "schedule": _legw({"kind": "polynomial", "power": 2.0, "over": "training"})}
     return Run(**(run().model_dump(mode="json") | fields))
 
 

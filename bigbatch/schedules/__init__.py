@@ -17,7 +17,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import bigbatch.schedules.constant  # noqa: F401 (see above: the file first, then the function)
-from bigbatch.schedules.curves.decay import Decay, constant, cosine, exponential, multi_step, polynomial
+from bigbatch.schedules.curves.decay import (
+    Decay,
+    constant,
+    cosine,
+    exponential,
+    multi_step,
+    polynomial,
+    warmup_stable_decay,
+)
 from bigbatch.schedules.curves.plan import PlanPoint, check_plan, lr, plan, schedule_lr
 from bigbatch.schedules.curves.schedule import Baseline, Peak, Scaling, Schedule, ScheduledRun, scale_lr
 from bigbatch.schedules.goyal import goyal
@@ -47,6 +55,7 @@ __all__ = [
     "polynomial",
     "scale_lr",
     "schedule_lr",
+    "warmup_stable_decay",
 ]
 
 

@@ -41,7 +41,7 @@ def test_gradual_warmup_from_a_share_of_the_peak():
         "scaling": "linear",
         "baseline_batch": 128,
         "warmup": {"kind": "gradual", "epochs": 2, "start": 0.5},
-        "decay": {"kind": "polynomial", "power": 1},
+        "decay": {"kind": "polynomial", "power": 1, "over": "training"},
     }
     # peak 0.4: 0.2 at the start, 0.3 half way, then 0.4 · (1 − 5/10)
     assert lrs(schedule, [0, 1, 5]) == pytest.approx([0.2, 0.3, 0.2])

@@ -57,7 +57,7 @@ def test_figure_2_multi_step(global_batch, log2_lr, warmup_epochs):
 @pytest.mark.parametrize(("global_batch", "log2_lr", "warmup_epochs"), PAPER)
 def test_figure_2_polynomial(global_batch, log2_lr, warmup_epochs):
     # section 3.2: η(1 − i/I)² with i counted from the start of the training, also behind a long warm-up
-    schedule, peak = Schedule(legw, ROW_1024, polynomial()), 2**log2_lr
+    schedule, peak = Schedule(legw, ROW_1024, polynomial(over="training")), 2**log2_lr
     epochs = [warmup_epochs / 2, 45, 81, 90]
     assert [schedule(at(epoch, global_batch)) for epoch in epochs] == pytest.approx(
         [peak / 2, peak / 4, peak / 100, 0], rel=1e-12
@@ -66,10 +66,14 @@ def test_figure_2_polynomial(global_batch, log2_lr, warmup_epochs):
 
 def test_polynomial_over_what_the_warmup_leaves():
     # warm-up 10 of 90 epochs: at epoch 50 half of the remaining 80 are gone; over the whole training (40/90)²
-    after = Schedule(legw, ROW_1024, polynomial(over="after_warmup"))
+    after = Schedule(legw, ROW_1024, polynomial())
     assert after(at(10, 32768)) == pytest.approx(32)
     assert after(at(50, 32768)) == pytest.approx(32 / 4)
-    assert Schedule(legw, ROW_1024, polynomial())(at(50, 32768)) == pytest.approx(32 * (40 / 90) ** 2)
+    papers = Schedule(legw, ROW_1024, polynomial(over="training"))
+    assert papers(at(50, 32768)) == pytest.approx(32 * (40 / 90) ** 2)
+    # continuous where the warm-up ends: the paper's form drops there
+    assert after(at(10 - 1e-9, 32768)) == pytest.approx(after(at(10 + 1e-9, 32768)), rel=1e-6)
+    assert papers(at(10 + 1e-9, 32768)) / papers(at(10 - 1e-9, 32768)) == pytest.approx((80 / 90) ** 2)
 
 
 def test_the_part_is_the_function_with_the_optimizers_lr():
@@ -82,7 +86,7 @@ def test_the_part_is_the_function_with_the_optimizers_lr():
 
 
 def test_a_changed_batch_has_the_lr_of_a_training_at_that_batch():
-    schedule = Schedule(legw, ROW_1024, polynomial())
+    schedule = Schedule(legw, ROW_1024, polynomial(over="training"))
     assert schedule(at(45, 4096)) / schedule(at(45, 1024)) == pytest.approx(2)  # 4 times the batch; linear gives 4
     assert schedule(at(1, 32768)) == pytest.approx(32 / 10)  # in the ramp that 1024 left at epoch 0.3125
 

@@ -7,7 +7,7 @@ from math import sqrt
 import pytest
 
 from bigbatch.errors import Problem
-from bigbatch.schedules import constant, cosine, exponential, multi_step, polynomial
+from bigbatch.schedules import constant, cosine, exponential, multi_step, polynomial, warmup_stable_decay
 
 
 def test_exponential_is_flat_for_seven_epochs_then_halves_each_epoch():
@@ -31,7 +31,34 @@ def test_polynomial_has_power_two_unless_told():
 def test_cosine_is_half_way_in_the_middle():
     decay = cosine()
     assert [decay.factor(epochs, 8) for epochs in (0, 2, 4, 8)] == pytest.approx([1, (1 + sqrt(0.5)) / 2, 0.5, 0])
-    assert cosine(over="after_warmup").factor(6, 8, warmup_epochs=4) == pytest.approx(0.5)
+    assert decay.factor(6, 8, warmup_epochs=4) == pytest.approx(0.5)
+    assert cosine(over="training").factor(4, 8, warmup_epochs=4) == pytest.approx(0.5)
+
+
+def test_warmup_stable_decay_falls_at_the_end():
+    # the last quarter of 8 epochs: flat until 6, half way at 7; 1 − √½ there in the other shape
+    decay, root = warmup_stable_decay(0.25), warmup_stable_decay(0.25, shape="sqrt")
+    assert [decay.factor(epochs, 8, 1) for epochs in (1, 5.9, 6, 7, 8)] == [1, 1, 1, 0.5, 0]
+    assert root.factor(7, 8, 1) == pytest.approx(1 - sqrt(0.5))
+    assert decay.factor(7, 8, 7) == 1  # a longer warm-up shortens the fall
+    assert decay.factor(8, 8, 8) == 0
+
+
+@pytest.mark.parametrize(
+    "make", [polynomial, cosine, warmup_stable_decay, exponential, lambda **o: multi_step(1, 2, **o)]
+)
+def test_every_decay_can_end_at_a_floor(make):
+    plain, floored = make(), make(floor=0.25)
+    assert [floored.factor(0, 20), plain.factor(0, 20)] == [1, 1]
+    assert floored.factor(20, 20) == 0.25 > plain.factor(20, 20)
+    factors = [floored.factor(epochs, 20) for epochs in range(21)]
+    assert factors == sorted(factors, reverse=True)
+    assert "floor" not in plain.model_dump()  # files of runs without one stay as they are
+    assert floored.model_dump()["floor"] == 0.25
+
+
+def test_cosine_with_a_floor_is_half_way_between_peak_and_floor():
+    assert cosine(floor=0.2).factor(4, 8) == pytest.approx(0.6)
 
 
 def test_constant_stays():

@@ -12,7 +12,7 @@ from torch import nn
 from bigbatch.errors import Problem
 from bigbatch.schedules import Baseline, Schedule, as_torch, legw, polynomial
 
-SCHEDULE = Schedule(legw, Baseline(lr=0.1, global_batch=16, warmup_epochs=0.5), polynomial())
+SCHEDULE = Schedule(legw, Baseline(lr=0.1, global_batch=16, warmup_epochs=0.5), polynomial(over="training"))
 PLAN = {"total_epochs": 4, "samples_per_epoch": 100, "global_batch": 32}
 
 
