@@ -1,4 +1,4 @@
-"""`bigbatch filter` and `bigbatch filter compare`."""
+"""`bigbatch filter`, `bigbatch filter compare`, `rebuild` and `audit`."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def filter_dataset(
     ] = None,
     by: Annotated[str, Parameter(help="another filter than 'network': see 'bigbatch list filters'")] = "network",
     settings: FilterSettings = None,
+    tuned: Annotated[Path | None, Parameter(help="a tuned.json of --tune: its network and its best options")] = None,
     rounds: Annotated[int, Parameter(help="filter, train on what is left, filter again ...")] = 1,
     ranks: Ranks = 1,
     tune: Annotated[
@@ -88,13 +89,14 @@ def filter_dataset(
         arguments = [
             *("filter", dataset, "--out", str(out), "--by", by, "--rounds", str(rounds), "--runs-dir", str(runs_dir)),
             *(("--network", network) if network else ()),
+            *(("--tuned", str(tuned)) if tuned else ()),
             *(("--data-dir", str(data_dir)) if data_dir else ()),
             *(f"--set={setting}" for setting in settings or []),
             *(("--quiet",) if quiet else ()),
         ]
         return run_command_on_ranks(arguments, ranks)
     manifest = curation.filter_dataset(
-        curation.FilterRequest(dataset, out, network, by, settings or [], rounds, **folders)
+        curation.FilterRequest(dataset, out, network, by, settings or [], rounds, tuned, **folders)
     )
     if not quiet and env_rank() == 0:
         _print_manifest(manifest)
@@ -122,6 +124,18 @@ def compare_filters(
     rows = curation.compare_results(request)
     if not quiet:
         _print_comparison(rows, request.build_run())
+    return DONE
+
+
+@command.command(name="rebuild")
+def rebuild_result(
+    result: Annotated[Path, Parameter(help="a kept.npz or its .json")], /, *, data_dir: DataDir = None
+) -> int:
+    """Recompute a result from its manifest without the cache: bit for bit the same, or a sentence on what changed."""
+    from bigbatch import filters
+
+    kept = filters.rebuild(result, data_dir)
+    print(f"{result}: rebuilt bit for bit, {int(kept.mask.sum()):,} of {len(kept.mask):,} samples kept")
     return DONE
 
 

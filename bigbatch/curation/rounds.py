@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bigbatch import datasets, engines, filters, parts, settings
@@ -23,6 +25,7 @@ from bigbatch.training.loop import train
 from bigbatch.trust import trust_typed
 
 _SECONDS_TO_WAIT_FOR_A_RANK = 3600.0
+MEASURED = ("accuracy", "kept")  # of the best trial in a tuned.json, beside its options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,7 @@ class FilterRequest(CurationRequest):
     filter_name: str = "network"
     settings: Sequence[str] = ()  # the filter's options, and the dataset's as dataset.NAME=VALUE
     rounds: int = 1
+    tuned: Path | None = None  # a tuned.json: its dataset, network and best options, unless others are given
 
 
 def filter_dataset(request: FilterRequest) -> Manifest:
@@ -68,8 +72,12 @@ def filter_dataset(request: FilterRequest) -> Manifest:
     if request.rounds < 1:
         raise Problem(f"--rounds must be at least 1, got {request.rounds}: use 1 or more")
     with show_progress(not request.quiet and engines.env_rank() == 0):
-        network = request.train_if_recipe(request.network) if request.network else None
-        dataset_config, config = configure_filter(request.dataset, request.filter_name, network, request.settings)
+        tuned = _read_tuned(request.tuned) if request.tuned else {}
+        named = request.network or tuned.get("network")
+        network = request.train_if_recipe(named) if named else None
+        dataset_config, config = configure_filter(
+            request.dataset, request.filter_name, network, request.settings, tuned
+        )
         dataset = datasets.load(dataset_config, request.data_dir)
         run = _run_to_repeat(config, request.rounds) if request.rounds > 1 else None
         lineage: list[dict[str, Any]] = []
@@ -82,7 +90,7 @@ def filter_dataset(request: FilterRequest) -> Manifest:
             if run is None or is_last:
                 break
             entry = {"round": number, "file": str(out), "kept": counts.kept, "dropped": counts.dropped}
-            lineage.append(entry | {"network": manifest.info["network"]})
+            lineage.append(entry | {"mask_hash": manifest.mask_hash, "network": manifest.info["network"]})
             again = engines.fit_run_to_ranks(Run(**(run.model_dump(mode="json") | {"filter": str(out)})))
             request.train(again)
             folder = str(request.runs_dir / again.folder_name)
@@ -101,16 +109,23 @@ def check_output_file(out: Path, usual_name: str) -> None:
 
 
 def configure_filter(
-    dataset: str, filter_name: str, network: str | None, assignments: Sequence[str]
+    dataset: str,
+    filter_name: str,
+    network: str | None,
+    assignments: Sequence[str],
+    tuned: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[parts.Config, parts.Config]:
     """Return the configs of dataset and filter. A run on the same dataset provides that dataset's options."""
     trust_typed([dataset, filter_name, network])
     options: dict[str, Any] = {"dataset": {"name": dataset}, "filter": {"name": filter_name}}
+    options["filter"] |= {name: value for name, value in tuned.get("best", {}).items() if name not in MEASURED}
     if network:
         options["filter"]["network"] = network
         run = Folder(Path(network)).run() if (Path(network) / "run.json").is_file() else None
         if run is not None and run.dataset.name == dataset:
             options["dataset"] = run.dataset.model_dump(mode="json")
+    if tuned.get("dataset", {}).get("name") == dataset:
+        options["dataset"] = tuned["dataset"]
     for assignment in assignments:
         name, value = settings.parse(assignment, example="drop=0.2 or dataset.augment=false")
         trust_typed(value)
@@ -121,6 +136,16 @@ def configure_filter(
             "weights, mypkg.mod:Class, or a file of features"
         )
     return parts.configure("datasets", options["dataset"]), parts.configure("filters", options["filter"])
+
+
+def _read_tuned(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found["best"], dict) and isinstance(found["dataset"], dict) and isinstance(found["network"], str):
+            return dict(found)
+        raise ValueError("'best' and 'dataset' are not objects, or 'network' is not a name")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Problem(f"{path} is not what --tune writes ({error}): give a tuned.json") from error
 
 
 def _run_to_repeat(config: parts.Config, rounds: int) -> Run:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from PIL import Image
 from torch import Tensor
 
+from bigbatch.artifacts import atomic
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.download import data_folders
 from bigbatch.datasets.reading.lazy_images import LazyImageConfig, LazyImages
@@ -50,7 +55,7 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
         raise Problem(f"{test_root} has the class '{unknown[0]}', which {root / 'train'} lacks: add or remove it")
     train, test = (_list_images(folder, classes, config) for folder in (root / "train", test_root))
     shape = (3, config.size, config.size)
-    return Dataset(train, test, classes, shape, _hash_file_list(train, root), workers=config.workers)
+    return Dataset(train, test, classes, shape, _hash_files(train, root), workers=config.workers)
 
 
 def _find_root(folder: str, data_dir: Path | None) -> Path:
@@ -74,9 +79,29 @@ def _list_images(folder: Path, classes: tuple[str, ...], config: Config) -> Fold
     return FolderImages(paths, torch.tensor(labels), config)
 
 
-def _hash_file_list(samples: FolderImages, root: Path) -> str:
-    """Hash names, sizes and labels: reading every image would take as long as an epoch."""
+def _hash_files(samples: FolderImages, root: Path) -> str:
+    """Hash names, labels and contents. A file is read again only if its size or its time of change is another."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bigbatch" / "imagefolder"
+    cached = folder / f"{hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:32]}.json"
+    try:
+        known: dict[str, list[int | str]] = json.loads(cached.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = {}
+
+    def hash_file(path: str) -> tuple[str, list[int | str]]:
+        name, status = Path(path).relative_to(root).as_posix(), Path(path).stat()
+        entry = known.get(name)
+        if isinstance(entry, list) and entry[:2] == [status.st_size, status.st_mtime_ns]:
+            return name, entry
+        with Path(path).open("rb") as file:
+            return name, [status.st_size, status.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest()]
+
+    with ThreadPoolExecutor() as pool:
+        found = dict(pool.map(hash_file, samples.paths))
+    if found != known:
+        with contextlib.suppress(Problem):  # a cache that cannot be written costs time, not the dataset
+            atomic.write_text(cached, json.dumps(found))
     digest = hashlib.sha256()
-    for path, label in zip(samples.paths, samples.labels.tolist(), strict=True):
-        digest.update(f"{Path(path).relative_to(root).as_posix()}\0{Path(path).stat().st_size}\0{label}\n".encode())
+    for (name, entry), label in zip(found.items(), samples.labels.tolist(), strict=True):
+        digest.update(f"{name}\0{entry[2]}\0{label}\n".encode())
     return digest.hexdigest()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bigbatch.datasets import Dataset
 from bigbatch.filters.pipeline import ranks
-from bigbatch.filters.pipeline.decision import DecisionOptions, cached_eps_star, decide, refuse_small_classes
+from bigbatch.filters.pipeline.decision import DecisionOptions, decide
 from bigbatch.filters.pipeline.embedding import compute_map
 from bigbatch.filters.pipeline.features import compute_features
 from bigbatch.filters.pipeline.results import Kept
@@ -31,13 +31,11 @@ def keep(dataset: Dataset, config: Config, source: FeatureSource | None = None) 
     def filter_by_map() -> Kept:
         rows = config.selected_rows(dataset)
         labels = dataset.train.labels
-        refuse_small_classes(labels[rows], dataset.classes, config.min_samples)
         placed, how = compute_map(features, rows, config)
         # one row per training sample; NaN where an earlier filter dropped it
         points = np.full((len(labels), placed.shape[1]), np.nan, np.float32)
         points[rows] = placed
-        eps_star = cached_eps_star(points, labels.numpy(), config.min_samples)
-        kept = decide(points, eps_star, labels.numpy(), dataset.classes, config)
+        kept = decide(points, labels.numpy(), dataset.classes, config)
         info = {"network": about, **how, **kept.info}
         return replace(kept, info=info, arrays=kept.arrays | features.predictions)
 

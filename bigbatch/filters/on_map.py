@@ -8,7 +8,7 @@ from pathlib import Path
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import read_map
 from bigbatch.datasets.reading.hashing import hash_array
-from bigbatch.filters.pipeline.decision import DecisionOptions, cached_eps_star, decide, refuse_small_classes
+from bigbatch.filters.pipeline.decision import DecisionOptions, decide
 from bigbatch.filters.pipeline.results import Kept
 
 
@@ -17,11 +17,8 @@ class Config(DecisionOptions):
 
 
 def keep(dataset: Dataset, config: Config) -> Kept:
-    labels = dataset.train.labels
-    refuse_small_classes(labels, dataset.classes, config.min_samples)
     points = read_map(Path(config.network), len(dataset.train))
-    eps_star = cached_eps_star(points, labels.numpy(), config.min_samples)
-    kept = decide(points, eps_star, labels.numpy(), dataset.classes, config)
+    kept = decide(points, dataset.train.labels.numpy(), dataset.classes, config)
     points_hash = hash_array(points)
     about = {
         "network": {"network": config.network, "hash": points_hash},

@@ -123,11 +123,16 @@ def load_weights(model: nn.Module, path: Path | str) -> None:
     "model", with or without the prefix of a wrapper. Counters that old BatchNorm did not have may be missing, and
     entries that a model names in `unused_weights` (auxiliary heads) are ignored.
     """
-    weights = _strip_wrapper_prefixes(_find_state_dict(_read_weights_file(Path(path)), path))
+    weights = read_weights(path)
     unused: tuple[str, ...] = getattr(model, "unused_weights", ())
     weights = {key: tensor for key, tensor in weights.items() if not key.startswith(unused)} if unused else weights
     _check_names_and_shapes(model, weights, path)
     model.load_state_dict(weights)
+
+
+def read_weights(path: Path | str) -> dict[str, Tensor]:
+    """Return the tensors of a file of weights by their names in the model."""
+    return _strip_wrapper_prefixes(_find_state_dict(_read_weights_file(Path(path)), path))
 
 
 def _read_weights_file(path: Path) -> Any:

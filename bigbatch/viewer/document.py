@@ -48,7 +48,10 @@ class FilterDocument:
         self.exported_files: dict[str, Path] = {}
         self.classes: list[str] = list(self.manifest.dataset.classes)
         self.config = parts.configure("filters", self.manifest.filter)
-        settings = FilterSettings.from_options(self.config.model_dump(), self.classes)
+        options = self.config.model_dump()
+        if options["mode"] == "relative":  # the page sets radii
+            options |= {"mode": "manual", "eps": self.manifest.info["eps"]}
+        settings = FilterSettings.from_options(options, self.classes)
         self.points = MapPoints(self.saved, self.classes, settings.min_samples)
         self.thumbnails: Thumbnails | None = None
         if self.dataset is not None:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from bigbatch import filters
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.filters import FilterResult
-from bigbatch.filters.pipeline.decision import cached_eps_star
+from bigbatch.filters.pipeline.dbscan import estimate_pairs
+from bigbatch.filters.pipeline.decision import MAX_PAIRS, cached_eps_star
 from bigbatch.libraries import import_library
 from bigbatch.viewer.requests import RequestError, SampleNumbers
 
 _MAX_MIN_SAMPLES = 50
 _COLUMNS_IN_MEMORY = 4  # of eps*, for as many values of min_samples
-_MAX_PAIRS = 60_000_000  # of neighbours; DBSCAN holds all pairs of a class in memory
-_PROBED_POINTS = 100  # per class, to estimate the number of pairs
+_MAX_PAIRS = MAX_PAIRS
 
 
 class MapPoints:
@@ -35,7 +35,7 @@ class MapPoints:
         # samples that an earlier filter dropped have no point
         self.considered: NDArray[np.bool_] = ~np.isnan(self._points[:, 0])
         counts = np.bincount(self.labels[self.considered])
-        self.max_min_samples = int(min(_MAX_MIN_SAMPLES, counts[counts > 0].min()))
+        self.max_min_samples = int(min(_MAX_MIN_SAMPLES, counts.max()))  # smaller classes are kept whole
         self._eps_stars = OrderedDict({min_samples: saved.score.numpy().astype(np.float64, copy=False)})
         self._lock = threading.Lock()
 
@@ -69,12 +69,10 @@ class MapPoints:
     def check_pair_count(self, eps_by_class: Mapping[int, float]) -> None:
         """Refuse an eps at which the pairs of neighbours of a class would not fit into memory."""
         for index, radius in eps_by_class.items():
-            members = self._points[(self.labels == index) & self.considered].astype(np.float64)
+            members = self._points[(self.labels == index) & self.considered]
             if len(members) ** 2 <= _MAX_PAIRS:
                 continue
-            probed = members[:: max(1, len(members) // _PROBED_POINTS)]
-            near = sum(int((np.square(members - point).sum(axis=1) <= radius**2).sum()) for point in probed)
-            pairs = near / len(probed) * len(members)
+            pairs = estimate_pairs(members, radius)
             if pairs > _MAX_PAIRS:
                 raise RequestError(
                     f"at eps {radius:g} class {self.classes[index]} has {pairs / 1e6:,.0f} million pairs of "

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 
 import filter_parts
@@ -66,6 +67,11 @@ def test_a_recipe_is_trained_first_and_each_round_filters_what_is_left(tmp_path,
         assert run["filter"]["path"] == result.manifest.filter["after"]
     again = rebuild(out)
     assert torch.equal(again.mask, results[-1].mask)
+    assert [entry["mask_hash"] for entry in manifest.lineage] == [result.manifest.mask_hash for result in results[:2]]
+    first = results[0].mask.nonzero().squeeze(1)[0]
+    filters.override(results[0], [int(first)], keep=False, reason="another round 1")
+    with pytest.raises(Problem, match=r"round 1 of .*kept\.npz, which is .*kept\.round-1\.npz, has another mask now"):
+        rebuild(out)
 
 
 def test_rounds_without_a_run_are_refused(tmp_path):
@@ -192,6 +198,16 @@ def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch
         {"name": "network", "network": "x"} | {k: v for k, v in found["best"].items() if k not in ("accuracy", "kept")},
     )
     assert config.name == "network"
+    monkeypatch.undo()
+    request = FilterRequest("digits", out=tmp_path / "k.npz", tuned=tmp_path / "tuned.json", quiet=True)
+    used = filter_dataset(request).filter
+    assert {name: used[name] for name in ("reducer", "min_samples", "drop")} == {
+        name: found["best"][name] for name in ("reducer", "min_samples", "drop")
+    }
+    assert used["network"] == "filter_parts:Net"
+    (tmp_path / "other.json").write_text('{"best": 1}')
+    with pytest.raises(Problem, match=r"other\.json is not what --tune writes .*: give a tuned\.json"):
+        filter_dataset(replace(request, tuned=tmp_path / "other.json"))
 
 
 def test_tuning_on_ready_features_takes_those_that_are_not_held_out(tmp_path):
@@ -252,7 +268,7 @@ def bigbatch(*arguments, **environment):
         (["--tune", "--recipe", "digits", "--global-batch", "64", "--out", "a.npz"], "use --out a.json"),
         (["--tune"], "--tune needs --network, --recipe and --global-batch"),
         (["--recipe", "digits"], "are for --tune"),
-        (["--set", "reducer=none", "--set", "min_samples=900"], "class 0 has 142 samples, fewer than min_samples 900"),
+        (["--set", "reducer=none", "--set", "min_samples=900"], "every class has fewer than min_samples 900 samples"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(tmp_path, monkeypatch, capsys, arguments, sentence):
@@ -280,6 +296,9 @@ def test_two_ranks_from_the_command_line_write_what_one_process_writes_and_say_p
     one, two = (filters.load(tmp_path / f"{ranks}.npz") for ranks in (1, 2))
     assert torch.equal(one.mask, two.mask)
     assert torch.equal(one.score, two.score)
+    code, printed, said = bigbatch("rebuild", tmp_path / "1.npz", **environment)
+    assert (code, said) == (0, "")
+    assert printed.strip().endswith(f"rebuilt bit for bit, {int(one.mask.sum()):,} of 1,437 samples kept")
     assert set(one.arrays) == {"map", "points", "cluster", "prediction", "confidence", "loss", "label", "filter_mask"}
     for name, array in one.arrays.items():
         np.testing.assert_array_equal(array, two.arrays[name])

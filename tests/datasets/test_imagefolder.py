@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -123,14 +124,27 @@ def test_a_broken_picture_is_named(tmp_path: Path, damage: str) -> None:
         samples.fetch(torch.tensor([1, 2]), epoch=0)
 
 
-def test_hash_is_over_names_sizes_and_labels_wherever_the_folder_is(tmp_path: Path) -> None:
+def test_hash_is_over_names_labels_and_contents_wherever_the_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     a, b = write(tmp_path / "a"), write(tmp_path / "b")
     assert load(a).hash == load(b).hash
     (b / "train/cat/0.jpg").rename(b / "train/cat/00.jpg")
     renamed = load(b).hash
     with (b / "train/dog/1.png").open("ab") as file:
         file.write(b"\0")
-    assert len({load(a).hash, renamed, load(b).hash}) == 3
+    longer = load(b).hash
+    assert len({load(a).hash, renamed, longer}) == 3
+    path = b / "train/dog/0.png"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # as long as before
+    path.write_bytes(content)
+    os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 1))  # a coarse clock might not have moved
+    assert load(b).hash not in (longer, renamed)
+    changed = load(b).hash
+    monkeypatch.setattr("hashlib.file_digest", lambda *_: pytest.fail("a file was read that has not changed"))
+    assert load(b).hash == changed
 
 
 def test_the_folder_may_lie_below_the_data_folder(tmp_path: Path) -> None:

@@ -18,14 +18,20 @@ from bigbatch.libraries import import_library
 
 _TREE_DIMENSIONS = 15  # above, a tree looks at every point anyway; scikit-learn draws the line here too
 _BLOCK_BYTES = 64 << 20
+_PROBED_POINTS = 100
 
 Floats = NDArray[np.float64]
 
 
 def eps_star(points: NDArray[np.floating], min_samples: int) -> Floats:
     """Return the smallest eps at which each point is not noise; infinite if there are fewer points than min_samples."""
+    return radii(points, min_samples)[0]
+
+
+def radii(points: NDArray[np.floating], min_samples: int) -> tuple[Floats, Floats]:
+    """Return eps* and the k-distance, which is that to the min_samples-th neighbour, of each point."""
     if len(points) < min_samples:
-        return np.full(len(points), np.inf)
+        return np.full(len(points), np.inf), np.full(len(points), np.inf)
     neighbours, squared = _nearest_neighbours(points, min_samples)
     core = squared[:, -1]
     best = core.copy()
@@ -33,14 +39,25 @@ def eps_star(points: NDArray[np.floating], min_samples: int) -> Floats:
         np.minimum(best, np.maximum(distance, core[near]), out=best)
     # the smallest float whose square is not smaller: scikit-learn compares squares, and roots are rounded
     root = np.sqrt(best)
-    return np.where(np.square(root) < best, np.nextafter(root, np.inf), root)
+    return np.where(np.square(root) < best, np.nextafter(root, np.inf), root), np.sqrt(core)
 
 
-def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -> NDArray[np.int64]:
+def estimate_pairs(points: NDArray[np.floating], eps: float) -> float:
+    """Return about how many pairs of neighbours there are, which DBSCAN holds in memory, from a hundred points."""
+    places = points.astype(np.float64)
+    probed = places[:: max(1, len(places) // _PROBED_POINTS)]
+    near = sum(int((np.square(places - point).sum(axis=1) <= eps**2).sum()) for point in probed)
+    return near / max(1, len(probed)) * len(places)
+
+
+def cluster_labels(
+    points: NDArray[np.floating], eps: float, min_samples: int, noise: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
     """Return the cluster of each point, -1 for noise: scikit-learn's DBSCAN, except that eps* decides what is noise.
 
-    A quantile of eps* is some point's eps* to the last bit, where scikit-learn may round either way. A point that is
-    noise for scikit-learn only joins the cluster of the nearest point that has one.
+    `noise` is given where ties of eps* are broken. A quantile of eps* is some point's eps* to the last bit, where
+    scikit-learn may round either way. A point that is noise for scikit-learn only joins the cluster of the nearest
+    point that has one.
     """
     from sklearn.cluster import DBSCAN
 
@@ -51,7 +68,7 @@ def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -
     positive_eps = max(eps, np.nextafter(0, 1))  # duplicates alone give an eps of zero, which scikit-learn refuses
     clustering = DBSCAN(eps=positive_eps, min_samples=min_samples, algorithm=algorithm)
     found: NDArray[np.int64] = clustering.fit_predict(places)
-    noise = eps < eps_star(points, min_samples)
+    noise = eps < eps_star(points, min_samples) if noise is None else noise
     found[noise] = -1
     for point in np.flatnonzero(~noise & (found == -1)):
         distances = np.square(places - places[point]).sum(axis=1)
@@ -60,10 +77,9 @@ def cluster_labels(points: NDArray[np.floating], eps: float, min_samples: int) -
     return found
 
 
-def k_distance_knee(points: NDArray[np.floating], min_samples: int) -> float:
-    """Return the knee of the sorted distances to the m-th neighbour, its point farthest from the chord: a hint only."""
-    _, squared = _nearest_neighbours(points, min_samples)
-    distances = np.sort(np.sqrt(squared[:, -1]))
+def find_knee(k_distances: Floats) -> float:
+    """Return the knee of the sorted k-distances, the point farthest from their chord: a hint only."""
+    distances = np.sort(k_distances)
     rise = distances[-1] - distances[0]
     if rise == 0:
         return float(distances[0])

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, PositiveFloat, model_validator
-from torch import Tensor
 
 from bigbatch import parts
 from bigbatch.datasets.reading.hashing import hash_array
@@ -30,55 +29,67 @@ FIXED_EPS = (
     "a fixed eps cannot be compared across dataset sizes and networks: on CIFAR-10's 50,000 an eps of 0.5 drops "
     "from 5 % to 88 % depending on the features"
 )
+MAX_PAIRS = 60_000_000  # of neighbours within a class: half a gigabyte
 CHANGEABLE = ("mode", "min_samples", "drop", "per_class", "eps")
-Mode = Literal["fraction", "paper", "manual"]
+Mode = Literal["fraction", "paper", "manual", "relative"]
 Labels = NDArray[np.integer]
 
 
 class DecisionOptions(MapOptions):
-    """`fraction` drops a fraction, `paper` uses eps 0.5 and min_samples 5, `manual` uses the given eps."""
+    """How a radius is chosen for each class.
+
+    `fraction` drops a fraction, `paper` uses eps 0.5 and min_samples 5, `manual` uses the given eps, and `relative` the
+    given eps times the class's median k-distance, so that one setting suits other sizes and networks.
+    """
 
     mode: Mode = "fraction"
     min_samples: int = Field(PAPER_MIN_SAMPLES, ge=1)
     drop: float = Field(0.1, ge=0, lt=1)  # fraction: of each class, or over all
     per_class: bool = True
-    eps: PositiveFloat | dict[str, PositiveFloat] | None = None  # manual: one for all, or one for each class by name
+    eps: PositiveFloat | dict[str, PositiveFloat] | None = None  # one for all, or one for each class by name
 
     @model_validator(mode="after")
-    def _manual_needs_eps(self) -> DecisionOptions:
-        if (self.mode == "manual") != (self.eps is not None):
-            raise ValueError(f"mode {self.mode} with eps {self.eps}: set eps for mode=manual, and only for it")
+    def _eps_belongs_to_mode(self) -> DecisionOptions:
+        if (self.mode in ("manual", "relative")) != (self.eps is not None):
+            raise ValueError(f"mode {self.mode} with eps {self.eps}: set eps for mode=manual or relative only")
         if self.mode == "paper" and self.min_samples != PAPER_MIN_SAMPLES:
             raise ValueError(f"mode paper has min_samples {PAPER_MIN_SAMPLES}: use mode=manual with eps=0.5 for others")
         return self
 
 
-def refuse_small_classes(labels: Tensor, classes: Sequence[str], min_samples: int) -> None:
-    counts = torch.bincount(labels, minlength=len(classes)).tolist()
-    for name, count in zip(classes, counts, strict=True):
-        if 0 < count < min_samples:
-            raise Problem(
-                f"class {name} has {count} samples, fewer than min_samples {min_samples}, so all would be noise: "
-                f"use min_samples={count} or less"
-            )
-
-
 def eps_star(points: NDArray[np.floating], labels: Labels, min_samples: int) -> Floats:
-    """Return the smallest DBSCAN radius at which each sample is not noise among the samples of its class."""
-    found = np.full(len(labels), np.inf)
-    groups = _group_rows_by_class(labels, ~np.isnan(points[:, 0]))
-    with stage("eps*", len(groups)) as advance:
-        for count, members in enumerate(groups.values(), start=1):
-            found[members] = dbscan.eps_star(points[members], min_samples)
-            advance(count)
-    return found
+    """Return the smallest DBSCAN radius at which each sample is not noise among the samples of its class.
+
+    Radii that are equal are made distinct in their last bits, so that a fraction is dropped exactly: they grow with the
+    sample's own k-distance, then with its number. In a class of fewer than min_samples all are zero: it is kept whole.
+    """
+    return _compute_radii(points, labels, min_samples)["eps_star"]
 
 
 def cached_eps_star(points: NDArray[np.floating], labels: Labels, min_samples: int) -> Floats:
     """Return eps_star(), cached by the hash of points and labels: a million points take seconds."""
-    key_fields = {"points": hash_array(points), "labels": hash_array(labels), "min_samples": min_samples}
-    arrays = cache.load_or_compute("eps", key_fields, lambda: {"eps_star": eps_star(points, labels, min_samples)})
-    return arrays["eps_star"]
+    return _cached_radii(points, labels, min_samples)["eps_star"]
+
+
+def _cached_radii(points: NDArray[np.floating], labels: Labels, min_samples: int) -> cache.Arrays:
+    key_fields = {"points": hash_array(points), "labels": hash_array(labels), "min_samples": min_samples, "version": 2}
+    return cache.load_or_compute("eps", key_fields, lambda: _compute_radii(points, labels, min_samples))
+
+
+def _compute_radii(points: NDArray[np.floating], labels: Labels, min_samples: int) -> cache.Arrays:
+    found, k_distance = np.full(len(labels), np.inf), np.full(len(labels), np.inf)
+    groups = _group_rows_by_class(labels, ~np.isnan(points[:, 0]))
+    with stage("eps*", len(groups)) as advance:
+        for count, members in enumerate(groups.values(), start=1):
+            found[members], k_distance[members] = dbscan.radii(points[members], min_samples)
+            advance(count)
+    rows = np.flatnonzero(np.isfinite(found))
+    order = rows[np.lexsort((k_distance[rows], found[rows]))]
+    # as integers, the bits of positive floats are in the same order, and neighbouring floats differ by one
+    bits, steps = found[order].view(np.int64), np.arange(len(order))
+    found[order] = (np.maximum.accumulate(bits - steps) + steps).view(np.float64)
+    found[np.isinf(found) & ~np.isnan(points[:, 0])] = 0  # classes that are too small for noise
+    return {"eps_star": found, "k_distance": k_distance}
 
 
 def decide_eps(
@@ -91,16 +102,16 @@ def decide_eps(
 ) -> dict[int, float]:
     """Return the radius of each class that has samples, by class index.
 
-    `fraction` drops a fraction of each class or over all, or less where samples have the same eps*, but never all;
-    `paper` uses 0.5; `manual` uses the given eps, one for all classes or one for each.
+    `fraction` drops a fraction of each class or over all, but never a whole class; `paper` uses 0.5; `manual` uses the
+    given eps, one for all classes or one for each. (`relative` needs the points: it is decided as `manual`.)
     """
     considered = np.isfinite(eps_star)
     groups = _group_rows_by_class(labels, considered)
     if mode == "paper":
         return dict.fromkeys(groups, PAPER_EPS)
-    if mode == "manual":
+    if mode != "fraction":
         if eps is None:
-            raise Problem("mode manual needs eps: give one for all classes, or one for each")
+            raise Problem(f"mode {mode} needs eps: give one for all classes, or one for each")
         given = eps if isinstance(eps, Mapping) else dict.fromkeys(groups, eps)
         for index in groups:
             if index not in given:
@@ -108,7 +119,7 @@ def decide_eps(
         return {index: float(given[index]) for index in groups}
 
     def quantile(values: Floats) -> float:
-        return float(np.sort(values)[len(values) - 1 - _drop_count(drop, len(values))])
+        return float(np.sort(values)[len(values) - 1 - min(round(drop * len(values)), len(values) - 1)])
 
     if per_class or not groups:
         return {index: quantile(eps_star[members]) for index, members in groups.items()}
@@ -129,10 +140,17 @@ def cluster_labels(
     """Return the cluster of each sample within its class, from 0; -1 for noise and for samples without points."""
     clusters = np.full(len(labels), -1, np.int64)
     groups = _group_rows_by_class(labels, ~np.isnan(points[:, 0]))
+    noise = ~mask_at(cached_eps_star(points, labels, min_samples), labels, eps_by_class)
     with stage("clusters", len(groups)) as advance:
         for count, (index, members) in enumerate(groups.items(), start=1):
             if index in eps_by_class:
-                clusters[members] = dbscan.cluster_labels(points[members], eps_by_class[index], min_samples)
+                eps = eps_by_class[index]
+                if len(members) ** 2 > MAX_PAIRS and (pairs := dbscan.estimate_pairs(points[members], eps)) > MAX_PAIRS:
+                    raise Problem(
+                        f"at eps {eps:g} class {index} has {pairs / 1e6:,.0f} million pairs of neighbours, too many to "
+                        "cluster in memory: choose a smaller eps for it"
+                    )
+                clusters[members] = dbscan.cluster_labels(points[members], eps, min_samples, noise[members])
             advance(count)
     return clusters
 
@@ -145,65 +163,71 @@ def _group_rows_by_class(labels: Labels, which: NDArray[np.bool_]) -> dict[int, 
     return dict(zip(classes.tolist(), np.split(by_class, begins[1:]), strict=False))  # of no rows: one empty piece
 
 
-def _drop_count(drop: float, size: int) -> int:
-    return min(round(drop * size), size - 1)
-
-
 def decide(
-    points: NDArray[np.float32],
-    eps_star: Floats,
-    labels: NDArray[np.int64],
-    classes: Sequence[str],
-    config: DecisionOptions,
+    points: NDArray[np.float32], labels: NDArray[np.int64], classes: Sequence[str], config: DecisionOptions
 ) -> Kept:
-    """Decide by positions on the map and eps* which samples are kept; `decide_again` does so for a saved result."""
+    """Decide by positions on the map which samples are kept; `decide_again` does so for a saved result."""
+    radii = _cached_radii(points, labels, config.min_samples)
+    eps_star, k_distance = radii["eps_star"], radii["k_distance"]
     considered = np.isfinite(eps_star)
     groups = _group_rows_by_class(labels, considered)
-    given: float | dict[int, float] | None
-    if isinstance(config.eps, dict):  # from class names to class indices
-        wrong = sorted(({classes[index] for index in groups} - set(config.eps)) | (set(config.eps) - set(classes)))
-        if wrong:
-            names = ", ".join(classes)
-            raise Problem(
-                f"eps must name each class once, but is wrong for {', '.join(wrong)}: the classes are {names}"
-            )
-        given = {classes.index(name): radius for name, radius in config.eps.items()}
-    else:
-        given = config.eps
-    eps = decide_eps(eps_star, labels, config.mode, config.drop, config.per_class, given)
+    small = [classes[index] for index, members in groups.items() if len(members) < config.min_samples]
+    if groups and len(small) == len(groups):
+        raise Problem(
+            f"every class has fewer than min_samples {config.min_samples} samples, so there is no noise: "
+            f"use min_samples={max(map(len, groups.values()))} or less"
+        )
+    eps = decide_eps(eps_star, labels, config.mode, config.drop, config.per_class, _given_eps(config, groups, classes))
+    if config.mode == "relative":
+        # a class that is too small has no k-distance; at any radius it is kept
+        medians = {index: float(np.median(k_distance[members])) for index, members in groups.items()}
+        eps = {index: radius * (medians[index] if np.isfinite(medians[index]) else 1) for index, radius in eps.items()}
     mask = torch.from_numpy(mask_at(eps_star, labels, eps))
     advice = {
         "fraction": "use per_class=true or a smaller drop",
-        "paper": f"use mode=fraction, or mode=manual with a larger eps ({FIXED_EPS})",
+        "paper": f"use mode=fraction or relative, or mode=manual with a larger eps ({FIXED_EPS})",
         "manual": f"use a larger eps ({FIXED_EPS})",
+        "relative": "use a larger eps",
     }[config.mode]
     considered_labels = torch.from_numpy(labels[considered])
     refuse_empty_classes(mask[considered], considered_labels, classes, f"filter '{config.name}'", advice)
-    notes = [] if config.mode == "fraction" else [FIXED_EPS]
+    notes = [FIXED_EPS] if config.mode in ("paper", "manual") else []
     notes.append("the k-distance knee is a hint only: small changes move it far")
-    sizes = [len(members) for members in groups.values()] if config.per_class else [int(considered.sum())]
-    requested = sum(_drop_count(config.drop, size) for size in sizes)
-    dropped = int((considered & ~mask.numpy()).sum())
-    if config.mode == "fraction" and dropped < requested:
-        notes.append(
-            f"{requested - dropped:,} fewer samples than the {requested:,} requested are dropped: "
-            "samples that share an eps* are dropped together or not at all"
-        )
-    with_points = _group_rows_by_class(labels, ~np.isnan(points[:, 0]))
-    knees = {index: dbscan.k_distance_knee(points[rows], config.min_samples) for index, rows in with_points.items()}
+    if small:
+        notes.append(f"classes with fewer than min_samples {config.min_samples} are kept whole: {', '.join(small)}")
+    two_columns = np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
+    arrays: dict[str, NDArray[Any]] = {"map": two_columns}
+    try:
+        arrays["cluster"] = cluster_labels(points, labels, eps, config.min_samples)
+    except Problem as problem:
+        notes.append(f"there are no clusters: {problem}")
+    if points.shape[1] != 2:
+        arrays["points"] = points  # what eps* was computed on is not the map then
+    large = {index: members for index, members in groups.items() if len(members) >= config.min_samples}
     info = {
         "min_samples": config.min_samples,
         "mode": config.mode,
         "eps": {classes[index]: radius for index, radius in eps.items()},
-        "k_distance_knee": {classes[index]: round(knee, 4) for index, knee in knees.items()},
+        "k_distance_knee": {
+            classes[index]: round(dbscan.find_knee(k_distance[members]), 4) for index, members in large.items()
+        },
         "notes": notes,
     }
-    clusters = cluster_labels(points, labels, eps, config.min_samples)
-    two_columns = np.pad(points[:, :2], ((0, 0), (0, max(0, 2 - points.shape[1]))))
-    arrays: dict[str, NDArray[Any]] = {"map": two_columns, "cluster": clusters}
-    if points.shape[1] != 2:
-        arrays["points"] = points  # what eps* was computed on is not the map then
     return Kept(torch.from_numpy(eps_star), mask, info, arrays)
+
+
+def _given_eps(
+    config: DecisionOptions, groups: Mapping[int, object], classes: Sequence[str]
+) -> float | dict[int, float] | None:
+    """Return the eps of a config, by class index where it is by class name."""
+    if not isinstance(config.eps, dict):
+        return config.eps
+    wrong = sorted(({classes[index] for index in groups} - set(config.eps)) | (set(config.eps) - set(classes)))
+    if wrong:
+        raise Problem(
+            f"eps must name each class once, but is wrong for {', '.join(wrong)}: the classes are {', '.join(classes)}"
+        )
+    return {classes.index(name): radius for name, radius in config.eps.items()}
 
 
 def decide_again(
@@ -211,7 +235,7 @@ def decide_again(
 ) -> FilterResult:
     """Return the result with another mode, min_samples, drop, per_class or eps; `save` writes it.
 
-    Other options stay. eps, one number or one per class name, is used by mode=manual only. `overrides` replace the
+    Other options stay. eps, one number or one per class name, is for mode manual or relative. `overrides` replace the
     saved ones, which otherwise still take precedence over the new decision.
     """
     manifest = saved.require_manifest()
@@ -226,17 +250,15 @@ def decide_again(
         raise Problem(
             f"'{unknown[0]}' would change the map, which is computed already: change one of {', '.join(CHANGEABLE)}"
         )
-    config = parts.configure("filters", options | ({} if options["mode"] == "manual" else {"eps": None}))
+    config = parts.configure("filters", options | ({} if options["mode"] in ("manual", "relative") else {"eps": None}))
     assert isinstance(config, DecisionOptions)
     labels, points = saved.arrays["label"], saved.arrays.get("points", saved.arrays["map"])
     classes = manifest.dataset.classes
-    refuse_small_classes(saved.labels[torch.from_numpy(~np.isnan(points[:, 0]))], classes, config.min_samples)
-    same = config.min_samples == manifest.filter["min_samples"]
-    score = saved.score.numpy() if same else eps_star(points, labels, config.min_samples)
-    decision = decide(points, score, labels, classes, config)
+    decision = decide(points, labels, classes, config)
     manifest = replace(manifest, filter=config.model_dump(mode="json"), info=manifest.info | decision.info)
     entries = manifest.overrides if overrides is None else overrides
-    again = replace(saved, score=torch.from_numpy(score), arrays=saved.arrays | decision.arrays, manifest=manifest)
+    kept_arrays = {name: values for name, values in saved.arrays.items() if name != "cluster"}
+    again = replace(saved, score=decision.score, arrays=kept_arrays | decision.arrays, manifest=manifest)
     result = apply_overrides(again, decision.mask, entries)
     refuse_empty_classes(result.mask, result.labels, classes, "the overrides", "undo some of them")
     return result

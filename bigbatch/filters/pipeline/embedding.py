@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from bigbatch.datasets.reading.hashing import hash_array
 from bigbatch.errors import Notice, Problem
@@ -42,7 +43,7 @@ class MapOptions(FeatureOptions):
     reducer: Reducer = "tsne"
     perplexity: float = Field(30.0, ge=1)
     iterations: int = Field(500, ge=1)  # of t-SNE, after 250 early ones
-    jobs: int = Field(1, ge=1)  # processes; the map depends on their number
+    jobs: PositiveInt | Literal["auto"] = 1  # threads, auto: one per core; the map depends on their number
 
 
 def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions) -> tuple[Points, dict[str, Any]]:
@@ -52,6 +53,7 @@ def compute_map(features: Features, rows: NDArray[np.int64], options: MapOptions
     """
     components, explained = principal_components(features, rows, options.components)
     how = options.model_dump(include={"reducer", "perplexity", "iterations", "seed", "jobs"})
+    how["jobs"] = len(os.sched_getaffinity(0)) if options.jobs == "auto" else options.jobs
     packages = REDUCER_PACKAGES[options.reducer]
     versions: dict[str, str | int | None] = {package: package_version(package) for package in packages}
     versions["map"] = VERSION

@@ -100,7 +100,8 @@ def compute_features(
     if source is None and options.network == OUT_OF_FOLD:
         features, about = _compute_out_of_fold(options, dataset)
     else:
-        source = source or open_feature_source(options.network, options.model, dataset)
+        given = options.network, options.model, dataset
+        source = source or open_feature_source(*given, any_classes=options.any_classes)
         features = extract_features(source, dataset, options.precision, any_classes=options.any_classes)
         about = source.about | {"hash": source.hash}
     return features, about | {"width": features.values.shape[1], "threads": torch.get_num_threads()}

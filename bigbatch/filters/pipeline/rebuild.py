@@ -42,6 +42,15 @@ def rebuild(path: Path | str, data_dir: Path | None = None) -> Kept:
                 f"the result that '{name}' of {path} names has another mask now: "
                 "restore that file, or filter the dataset again"
             )
+    for entry in manifest.lineage:
+        file = _resolve_paths({"path": entry["file"]}, path, manifest)["path"]
+        if "mask_hash" in entry and sha256(results.load(file).mask) != entry["mask_hash"]:
+            raise Problem(
+                f"round {entry['round']} of {path}, which is {file}, has another mask now: "
+                "restore that file, or filter the dataset again"
+            )
+    if options.get("jobs") == "auto":
+        options["jobs"] = manifest.info["map"]["jobs"]
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(manifest.threads)

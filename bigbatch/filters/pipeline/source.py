@@ -6,7 +6,7 @@ import ast
 import hashlib
 import inspect
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,13 @@ class FeatureSource:
     about: dict[str, Any] = field(default_factory=dict)
 
 
-def open_feature_source(network: str, model: str | dict[str, Any] | None, dataset: Dataset) -> FeatureSource:
-    """Open the folder of a run, a file of weights of a model, a dotted model, or a file of features."""
+def open_feature_source(
+    network: str, model: str | dict[str, Any] | None, dataset: Dataset, *, any_classes: bool = False
+) -> FeatureSource:
+    """Open the folder of a run, a file of weights of a model, a dotted model, or a file of features.
+
+    With `any_classes` the model is built for as many classes as the weights are for.
+    """
     path = Path(network)
     if (path / "run.json").is_file():
         folder = Folder(path)
@@ -76,8 +81,21 @@ def open_feature_source(network: str, model: str | dict[str, Any] | None, datase
             f"{OUT_OF_FOLD}"
         )
     module = models.build(config, dataset)
+    if any_classes and (count := _count_classes(models.read_weights(weights), module, len(dataset.classes))):
+        module = models.build(config, replace(dataset, classes=tuple(map(str, range(count)))))
     models.load_weights(module, weights)
     return source_from_module(module, about | {"model": config.model_dump(mode="json")})
+
+
+def _count_classes(weights: dict[str, Tensor], module: nn.Module, classes: int) -> int | None:
+    """Return for how many classes weights are: the rows of those that differ from the module's in their rows only."""
+    own = module.state_dict()
+    counts = {
+        len(tensor)
+        for name, tensor in weights.items()
+        if name in own and tensor.shape != own[name].shape == torch.Size((classes, *tensor.shape[1:]))
+    }
+    return counts.pop() if len(counts) == 1 else None
 
 
 def source_from_module(module: nn.Module, about: dict[str, Any] | None = None) -> FeatureSource:

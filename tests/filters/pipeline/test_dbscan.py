@@ -92,13 +92,17 @@ def test_order_and_place_of_points_do_not_matter():
     np.testing.assert_array_equal(dbscan.eps_star(points * 4, 5), dbscan.eps_star(points, 5) * 4)
 
 
-def test_a_fraction_is_a_quantile_and_ties_stay_together():
+def test_a_fraction_is_a_quantile():
     one_class, scores = np.zeros(5, int), np.array([3.0, 1, 2, 5, 4])
     assert decide_eps(scores, one_class, "fraction", drop=0.4) == {0: 3}
     assert decide_eps(scores, one_class, "fraction", drop=0) == {0: 5}
-    tied = np.array([1.0, 2, 2, 2])
-    radius = decide_eps(tied, one_class[:4], "fraction", drop=0.5)[0]
-    assert (radius < tied).sum() == 0  # two of three equals cannot be noise at any eps
+
+
+def test_pairs_are_estimated():
+    points = np.random.default_rng(0).uniform(size=(3000, 2))
+    distances = np.linalg.norm(points[:, None] - points, axis=2)
+    assert dbscan.estimate_pairs(points, 0.2) == pytest.approx((distances <= 0.2).sum(), rel=0.15)
+    assert dbscan.estimate_pairs(points, 9) == 3000**2
 
 
 def test_labels_of_duplicates_at_an_eps_of_zero():
@@ -127,5 +131,5 @@ def test_clusters_are_scikit_learns():
 def test_the_knee_lies_between_the_dense_and_the_sparse():
     random = np.random.default_rng(0)
     points = np.concatenate([random.normal(size=(900, 2)), random.uniform(-60, 60, size=(100, 2))])
-    assert 0.5 < dbscan.k_distance_knee(points, 5) < 8
-    assert dbscan.k_distance_knee(np.zeros((10, 2)), 5) == 0
+    assert 0.5 < dbscan.find_knee(dbscan.radii(points, 5)[1]) < 8
+    assert dbscan.find_knee(dbscan.radii(np.zeros((10, 2)), 5)[1]) == 0

@@ -19,6 +19,7 @@ SETTINGS = [
     {"mode": "fraction", "drop": 0.1, "per_class": False, "min_samples": 9},
     {"mode": "paper", "min_samples": 5},
     {"mode": "manual", "eps": 2.5},
+    {"mode": "relative", "eps": 2.5},
     {"mode": "manual", "eps": EACH, "min_samples": 3},
 ]
 
@@ -107,7 +108,7 @@ def test_what_an_earlier_filter_dropped_stays_out(result, tmp_path):
         ({"mode": "paper", "min_samples": 7}, "mode paper has min_samples 5"),
         ({"mode": "manual", "eps": 1e-9}, "would drop every sample of class .*use a larger eps"),
         ({"mode": "manual"}, "set eps for mode=manual"),
-        ({"min_samples": 500}, "fewer than min_samples 500"),
+        ({"min_samples": 500}, "every class has fewer than min_samples 500"),
         ({"perplexity": 5}, "'perplexity' would change the map, which is computed already"),
         ({"mode": "manual", "eps": {"0": 1.0}}, "eps must name each class once, but is wrong for 1, 2"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import filter_parts
@@ -13,8 +14,10 @@ import pytest
 import torch
 from torch import nn
 
-from bigbatch import filters, models
+from bigbatch import filters, models, parts
 from bigbatch.artifacts.folder import Folder
+from bigbatch.datasets import Dataset, sha256
+from bigbatch.datasets.reading.images import Augment, InMemoryImages
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache, features, neighbours, pca, source
 from bigbatch.output.progress import show_progress
@@ -207,6 +210,32 @@ def test_networks_that_do_not_fit_are_refused(net, sentence, tmp_path):
         with pytest.raises(Problem, match=sentence):
             extracted(net, filter_parts.digits(600))
         assert not list((tmp_path / "features").glob("*")) if (tmp_path / "features").exists() else True
+
+
+def test_weights_for_other_classes_are_an_extractor(tmp_path):
+    """The state dict of torchvision's ResNet-18 for ImageNet, with random values, on images of 32 x 32 pixels."""
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (40, 3, 32, 32), np.uint8))
+    dataset = small_images(images)
+    imagenet = replace(dataset, classes=tuple(map(str, range(1000))), sample_shape=(3, 224, 224))
+    resnet = models.build(parts.configure("models", {"name": "resnet", "depth": 18}), imagenet)
+    assert resnet.fc.weight.shape == (1000, 512)
+    torch.save(resnet.state_dict(), tmp_path / "resnet18.pth")
+    options = {"network": str(tmp_path / "resnet18.pth"), "model": {"name": "resnet", "depth": 18}}
+    with cache.use_folder(tmp_path / "cache"):
+        with pytest.raises(Problem, match="of shape"):
+            filters.keep(dataset, parts.configure("filters", {"name": "neighbours", **options}))
+        config = parts.configure("filters", {"name": "neighbours", "any_classes": True, **options})
+        found, _ = features.compute_features(config, dataset)
+        assert filters.keep(dataset, config).info["network"]["width"] == 512
+    with torch.no_grad():
+        expected = resnet.eval().features(dataset.train.fetch(torch.arange(40))[0])
+    np.testing.assert_allclose(found.values, expected, rtol=1e-4, atol=1e-5)
+    assert found.predictions == {}  # its classes are not the dataset's
+
+
+def small_images(images):
+    samples = InMemoryImages(images, torch.arange(len(images)) % 10, Augment((0.5,) * 3, (0.25,) * 3))
+    return Dataset(samples, samples, tuple("abcdefghij"), (3, 32, 32), sha256(images))
 
 
 def test_other_classes_are_taken_when_asked_for():
