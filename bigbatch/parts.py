@@ -98,6 +98,8 @@ class Config(FrozenModel):
     needs_probe: ClassVar[str | None] = None  # batch size: the probe whose measurements it follows
     sets_lr: ClassVar[bool] = False  # batch size: it has lr(position, run), used in place of the schedule's
     weights_samples: ClassVar[bool] = True  # selector: samples may differ in weight
+    reads_losses: ClassVar[bool] = True  # selector: its weights depend on the losses
+    is_random: ClassVar[bool] = False  # selector: its weights depend on a sample's place in the batch, any sign allowed
     edits_gradients: ClassVar[bool] = False  # selector: it has edit_gradients(parameters, config)
     selects_in_one_pass: ClassVar[bool] = False  # selector: the graphs of all losses are kept until it has selected
     selects_per_rank: ClassVar[bool] = False  # selector: by the losses of each rank, not of the global batch

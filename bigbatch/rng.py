@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 # The first number of a key separates random streams: an order never shares numbers with a crop (datasets: below 100).
-ORDER, INITIAL_WEIGHTS, DROPOUT = 101, 102, 103
+ORDER, INITIAL_WEIGHTS, DROPOUT, PRUNING, GRADIENT_NOISE = 101, 102, 103, 104, 105
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

@@ -8,6 +8,7 @@ from bigbatch import parts
 from bigbatch.testing import CheckedPart, find_checks
 
 OPTIONS = {
+    "gradient_noise": {"noise_batch": 10},
     "small_gradient": {"discard": 0.3},
     "small_loss": {"discard": 0.3},
 }

@@ -20,6 +20,9 @@ def backward_selected(gradient: GlobalGradient, batch: Batch, position: Position
     """Compute losses, then weights, then a backward pass over the samples whose weight is not zero."""
     engine, forward, statistics = gradient.engine, gradient.forward, gradient.statistics
     own = batch.by_rank[engine.rank]
+    if not gradient.run.selector.reads_losses:
+        _backward_weighted(gradient, batch, position, sums)
+        return
     one_pass = gradient.run.selector.selects_in_one_pass
     first_pass = statistics.accumulate(len(own), batch.micro_batches) if one_pass else statistics.frozen()
     losses_by_piece: list[Tensor] = []
@@ -37,6 +40,20 @@ def backward_selected(gradient: GlobalGradient, batch: Batch, position: Position
             _backward_kept(batch, own, losses_by_piece, weights)
         else:
             _forward_and_backward_kept(gradient, batch, weights)
+    engine.sum_gradients(gradient.model)
+
+
+def _backward_weighted(gradient: GlobalGradient, batch: Batch, position: Position, sums: BatchSums) -> None:
+    """Micro-batch by micro-batch: the weights are known before the losses."""
+    engine, forward, own = gradient.engine, gradient.forward, batch.by_rank[gradient.engine.rank]
+    no_losses = torch.zeros(batch.count, dtype=torch.float64, device=engine.device)
+    weights = selectors.weights(no_losses, gradient.run.selector, position)
+    with gradient.statistics.accumulate(len(own), batch.micro_batches), engine.no_sync(forward.wrapped):
+        for piece in own:
+            losses, correct = forward(batch, batch.indices[piece.start : piece.stop], piece)
+            piece_weights = weights[piece.start : piece.stop]
+            sums.add(losses, correct, int(piece_weights.count_nonzero()))
+            ((losses * piece_weights.to(losses.dtype)).sum() / batch.count).backward()
     engine.sum_gradients(gradient.model)
 
 
