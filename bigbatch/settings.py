@@ -30,7 +30,7 @@ def parse_value(text: str) -> Any:
     """JSON where it is JSON (numbers, true, null, lists), else the text itself."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # also of a number with thousands of digits
         return text
 
 

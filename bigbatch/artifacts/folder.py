@@ -150,7 +150,7 @@ class Folder:
             raise Problem(
                 f"{self.path} has no {name}, so it is not a complete run: give a folder like runs/<name>-<hash>"
             ) from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise Problem(f"{self.path / name} is not readable JSON ({error}): restore it from a copy") from error
 
     @contextmanager

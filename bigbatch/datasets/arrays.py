@@ -17,6 +17,7 @@ from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
 
 _LOCAL_HEADER_BYTES = 30  # of a zip's member, before its name and extra field
+_MOST_CLASSES = 2**16
 _SHAPE_WITHOUT_IMAGES = (1, 1, 1)
 
 
@@ -76,6 +77,7 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
     """Open the arrays of an .npz by name, memory-mapped if they are stored uncompressed, as np.savez does."""
     try:
         with zipfile.ZipFile(path) as archive:
+            check_unpacked_size(path, archive)
             return {
                 info.filename.removesuffix(".npy"): _read_or_map_array(path, archive, info)
                 for info in archive.infolist()
@@ -83,6 +85,15 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
             }
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise Problem(f"{path} cannot be read ({error}): give a complete .npz, as np.savez writes it") from error
+
+
+def check_unpacked_size(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse an archive that unpacks to far more than arrays of its size do, before anything is unpacked."""
+    unpacked, packed = sum(info.file_size for info in archive.infolist()), path.stat().st_size
+    if unpacked > (64 << 20) + 50 * packed:
+        raise Problem(
+            f"{path} has {packed:,} bytes and would unpack to {unpacked:,}: save it uncompressed, with np.savez"
+        )
 
 
 def read_npy_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -121,6 +132,8 @@ def _read_labels(path: Path, arrays: dict[str, NDArray[Any]]) -> tuple[Tensor, t
     elif "classes" in arrays:
         names = np.asarray(arrays["classes"]).astype(str)
     else:
+        if labels.max() >= _MOST_CLASSES:
+            raise Problem(f"the labels in {path} go up to {labels.max()}: number them from 0, or give 'classes'")
         names = np.arange(int(labels.max()) + 1).astype(str)
     if labels.min() < 0 or labels.max() >= len(names) or len(set(names.tolist())) != len(names):
         raise Problem(

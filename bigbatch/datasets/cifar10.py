@@ -81,7 +81,9 @@ def _read_batches(paths: list[Path], records: int) -> tuple[Tensor, Tensor]:
     labels = np.empty((len(paths), records), np.int64)
     for number, path in enumerate(paths):
         is_binary = path.parent.name.endswith("-bin")
-        labels[number], pixels = (_from_binary if is_binary else _from_pickle)(path, read_decompressed(path), records)
+        labels[number], pixels = (_from_binary if is_binary else _from_pickle)(
+            path, read_decompressed(path, 2 * records * RECORD_BYTES), records
+        )
         images[number] = pixels.reshape(images.shape[1:])
         if labels[number].max() >= len(CLASSES) or labels[number].min() < 0:
             raise Problem(f"{path} has a label outside 0 to {len(CLASSES) - 1}: delete it to have it downloaded again")

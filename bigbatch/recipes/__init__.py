@@ -34,7 +34,9 @@ def load_run(recipe: str, settings: Iterable[str] = ()) -> Run:
         return run.with_settings(settings)
     try:
         about = json.loads(Path(recipe).read_text(encoding="utf-8"))
-        fields = about.get("run", about)
+        fields = about.get("run", about) if isinstance(about, dict) else None
+        if not isinstance(fields, dict):
+            raise ValueError("it is not an object")
         return Run.from_fields(fields).with_settings(settings)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Problem(f"{recipe} cannot be read as a run ({error}): give a run.json or a recipe's name") from error

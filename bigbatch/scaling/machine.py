@@ -242,6 +242,6 @@ def find_machine(name: str) -> Machine:
     try:
         text = path.read_text(encoding="utf-8")
         fields = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Problem(f"{path} cannot be read as a machine ({error}): check it") from error
     return _validate(fields, f"machine {path.name}")

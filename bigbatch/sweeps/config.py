@@ -22,6 +22,7 @@ from bigbatch.run import Run, fingerprint, split_scaling
 from bigbatch.trust import trust_typed
 
 Settings = Mapping[str, Any]  # field of a run -> value
+_MOST_RUNS = 100_000
 _NEAR_END = 0.05  # fraction of a range
 
 
@@ -176,7 +177,7 @@ class SweepConfig(BaseModel):
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError as error:
             raise Problem(f"{path.parent} is not a sweep, it has no {path.name}: name the folder of one") from error
-        except (OSError, ValueError, TypeError, ValidationError) as error:
+        except (OSError, ValueError, TypeError, RecursionError, ValidationError) as error:
             raise Problem(f"{path} is not readable as a sweep ({error}): restore it from a copy") from error
 
     def base_run(self) -> Run:
@@ -184,6 +185,9 @@ class SweepConfig(BaseModel):
 
     def points(self) -> list[SweepPoint]:
         """Return every run, one seed of all of them first. A wrong field or value raises a Problem."""
+        count = self.seeds * len(self.variants or [""]) * math.prod(len(values) for values in self.grids.values())
+        if count > _MOST_RUNS:
+            raise Problem(f"this sweep has {count:,} runs, more than {_MOST_RUNS:,}: use fewer seeds or values")
         base = self.base_run()
         points = [
             SweepPoint(variant, grid, seed, run.with_settings([f"seed={seed}"]), unscaled)
@@ -254,7 +258,7 @@ def read_variants(path: Path) -> dict[str, dict[str, Any]]:
     form = '{"NAME": {"FIELD": VALUE}}'
     try:
         variants = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Problem(f"--variants {path} cannot be read ({error}): write {form} into it") from error
     if not isinstance(variants, dict) or not all(isinstance(changes, dict) for changes in variants.values()):
         raise Problem(f"--variants {path} does not have the form {form}: write it like that")

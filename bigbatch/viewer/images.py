@@ -13,7 +13,7 @@ from PIL import Image
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.arrays import ArraySamples
 from bigbatch.datasets.reading.images import InMemoryImages
-from bigbatch.datasets.reading.lazy_images import LazyImages
+from bigbatch.datasets.reading.lazy_images import LazyImages, check_pixels
 from bigbatch.errors import Problem
 
 _MAX_THUMBNAIL_SIDE = 64
@@ -31,6 +31,7 @@ def load_image(dataset: Dataset, sample: int, longest_side: int | None = None) -
             with samples.open(sample) as stored:
                 if longest_side is not None:
                     stored.draft("RGB", (longest_side, longest_side))  # JPEG decodes at a fraction of its size
+                check_pixels(stored)
                 return stored.convert("RGB")
         except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError) as error:
             raise Problem(

@@ -142,6 +142,7 @@ def _download(title: str, remote: Remote, target: Path, url: str) -> None:
 def _download_bytes(title: str, remote: Remote, part: Path, url: str, target: Path) -> None:
     """Download all bytes of the address into `part`; continue after a broken connection."""
     failures = 0
+    most_bytes = 2 * remote.size + (1 << 20)  # a mirror may have packed it differently
 
     def cannot_download(reason: str) -> Problem:
         return Problem(
@@ -154,7 +155,7 @@ def _download_bytes(title: str, remote: Remote, part: Path, url: str, target: Pa
             before = _size(part)
             reason = "the connection was cut"
             try:
-                if _download_over_one_connection(part, url, advance):
+                if _download_over_one_connection(part, url, advance, most_bytes):
                     return
             except urllib.error.HTTPError as error:
                 raise cannot_download(f"the server answered {error.code}") from error
@@ -170,7 +171,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _download_over_one_connection(part: Path, url: str, advance: Advance) -> bool:
+def _download_over_one_connection(part: Path, url: str, advance: Advance, most_bytes: int) -> bool:
     """Download over one connection; return False if it ended before the announced length."""
     have = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
@@ -188,12 +189,15 @@ def _download_over_one_connection(part: Path, url: str, advance: Advance) -> boo
         if response.status != http.client.PARTIAL_CONTENT or not continued:
             have = 0  # the server sends the file from its start
         length = response.headers.get("Content-Length")
-        expected = have + int(length) if length else None
+        expected = have + int(length) if length and length.isdecimal() else None
         with open(part, "ab" if have else "wb") as file:
             while block := response.read(_BYTES_PER_READ):
                 file.write(block)
                 have += len(block)
                 advance(have)
+                if have > most_bytes:
+                    part.unlink()
+                    raise urllib.error.URLError(f"the server sent more than {most_bytes:,} bytes")
     return expected is None or have == expected
 
 
@@ -235,10 +239,14 @@ def _unpack(archive: Path, remote: Remote, folder: Path) -> None:
             os.replace(scratch / member, folder / member)
 
 
-def read_decompressed(path: Path) -> bytes:
-    """Return all bytes of a file, decompressed if it is a .gz."""
+def read_decompressed(path: Path, most_bytes: int = 1 << 30) -> bytes:
+    """Return all bytes of a file, decompressed if it is a .gz. One that is longer than its format allows is refused."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = file.read(most_bytes + 1)
+        if len(content) > most_bytes:
+            raise Problem(f"{path} has more than {most_bytes:,} bytes: delete it to have it downloaded again")
+        return content
     except (OSError, EOFError, zlib.error) as error:
         raise Problem(
             f"{path} ({path.stat().st_size:,} bytes) cannot be read ({error}): delete it to have it downloaded again"

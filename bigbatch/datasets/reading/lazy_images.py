@@ -16,6 +16,7 @@ from bigbatch import parts, rng
 from bigbatch.datasets.reading.images import AREA, LEFT, TOP, draw_flips
 from bigbatch.errors import Problem
 
+_MOST_PIXELS = 1 << 26  # 200 MB as RGB
 _CROP_ATTEMPTS = 10
 _LEAST_AREA = 0.08
 _LEAST_LOG_ASPECT, _MOST_LOG_ASPECT = math.log(3 / 4), math.log(4 / 3)
@@ -78,6 +79,7 @@ class LazyImages:
     def _crop(self, sample: int, seed: int, epoch: int | None) -> NDArray[np.uint8]:
         try:
             with self.open(sample) as stored:
+                check_pixels(stored)
                 image = stored.convert("RGB")
         # Pillow's plugins let any of these through when a file is truncated or not an image
         except (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError) as error:
@@ -103,6 +105,12 @@ class LazyImages:
         if minimal and epoch is not None:
             left, top = (int(rng.integers(resize - size + 1, seed, epoch, way, sample)[0]) for way in (LEFT, TOP))
         return scaled.crop((left, top, left + size, top + size))
+
+
+def check_pixels(stored: Image.Image) -> None:
+    """Refuse an image by the size in its header, before it is decoded."""
+    if stored.width * stored.height > _MOST_PIXELS:
+        raise ValueError(f"{stored.width} x {stored.height} pixels are more than {_MOST_PIXELS:,}")
 
 
 def _random_box(image_size: tuple[int, int], sample: int, seed: int, epoch: int) -> Box:

@@ -26,6 +26,7 @@ from torch import Tensor
 from bigbatch import parts
 from bigbatch.artifacts import atomic, provenance
 from bigbatch.datasets import Dataset, sha256
+from bigbatch.datasets.arrays import check_unpacked_size
 from bigbatch.errors import Problem
 from bigbatch.libraries import package_version
 
@@ -225,24 +226,40 @@ def save(path: Path | str, result: FilterResult) -> FilterResult:
 def load(path: Path | str, dataset: Dataset | None = None) -> FilterResult:
     """Read a result; with a dataset, refuse one that was made for another."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            check_unpacked_size(Path(path), archive)
         with np.load(Path(path), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         mask = torch.from_numpy(arrays.pop("mask").astype(bool))
         score = torch.from_numpy(arrays.pop("score")) if "score" in arrays else torch.zeros(len(mask))
         manifest = Manifest.from_fields(json.loads(str(arrays.pop("manifest", "null"))))
         made_for = str(arrays.pop("dataset_hash", ""))
-    except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:  # TypeError: a .npy
-        # numpy takes any other file for a pickle
-        reason = "it is not an .npz" if "pickle" in str(error) else error
-        raise Problem(
-            f"filter file {path} cannot be read ({reason}): create it again with 'bigbatch filter'"
-        ) from error
+        if mask.ndim != 1 or any(array.shape[:1] != mask.shape for array in (score, *arrays.values())):
+            raise ValueError("its arrays do not have one row per sample")
+        if manifest:
+            _check_rows(manifest, arrays)
+    except Problem:
+        raise
+    except Exception as error:  # of any kind: a damaged zip, header, type or manifest
+        raise Problem(f"filter file {path} cannot be read ({error}): create it again with 'bigbatch filter'") from error
     if dataset is not None and (len(mask) != len(dataset.train) or made_for not in ("", dataset.hash)):
         raise Problem(
             f"filter file {path} was made for another dataset ({len(mask)} samples, hash {made_for[:10]}; "
             f"this one has {len(dataset.train)}, hash {dataset.hash[:10]}): create it again for this one"
         )
     return FilterResult(Path(path), mask, score, arrays, made_for, manifest)
+
+
+def _check_rows(manifest: Manifest, arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse labels and overrides that the manifest's classes and samples do not have."""
+    labels, samples = arrays["label"], len(arrays["filter_mask"])
+    named = [sample for entry in manifest.overrides for sample in entry["samples"]]
+    if labels.dtype.kind not in "iu" or (
+        len(labels) and not 0 <= labels.min() <= labels.max() < len(manifest.dataset.classes)
+    ):
+        raise ValueError("its labels are not those of its classes")
+    if any(type(sample) is not int or not 0 <= sample < samples for sample in named):
+        raise ValueError("its overrides name samples that it does not have")
 
 
 def override(saved: FilterResult, samples: Iterable[int], *, keep: bool | None, reason: str) -> FilterResult:

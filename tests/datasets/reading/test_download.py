@@ -276,3 +276,12 @@ def test_a_folder_that_cannot_be_written_is_named(server: Server, tmp_path: Path
     (tmp_path / "file").touch()
     with pytest.raises(Problem, match=r"Test set cannot be written to .*file/sub .*choose another folder"):
         locate_or_download(one_file(), tmp_path / "file", address=server.address)
+
+
+def test_a_download_that_does_not_end_is_cut_off(server: Server, tmp_path: Path) -> None:
+    """Three times the published size and more: what was written is removed."""
+    server.files["x"] = bytes(4 << 20)
+    wanted = FileSet("X", (("x",),), server.address, (Remote("x", "md5:0", size=1_000_000),))
+    with pytest.raises(Problem, match=r"the server sent more than 3,048,576 bytes"):
+        locate_or_download(wanted, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
