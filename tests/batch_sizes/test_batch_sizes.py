@@ -188,3 +188,60 @@ def test_run_json_calls_a_stages_lr_rate_as_it_always_did_and_both_are_read():
     assert parts.configure("batch_sizes", dumped) == config
     plain = {"name": "steps", "stages": [{"from_epoch": 0, "global_batch": 512}]}
     assert parts.configure("batch_sizes", plain).model_dump(mode="json")["stages"][0]["rate"] is None
+
+
+SEESAW = {"name": "seesaw", "start": 128, "maximum": 1024, "decay": {"kind": "polynomial", "power": 1}}
+
+
+def test_seesaw_doubles_the_batch_where_the_lr_would_halve():
+    # a straight line over 200 epochs is at 1, .51, .5, .26, .25, .13, .125, .05: halves at epochs 100, 150, 175
+    run, epochs = run_with(SEESAW, lr=0.4), (0, 98, 100, 148, 150, 174, 175, 190)
+    batches = [batch_at(epoch, SEESAW) for epoch in epochs]
+    assert batches == [128, 128, 256, 256, 512, 512, 1024, 1024]
+    lrs = [lr_at(epoch, batch, run) for epoch, batch in zip(epochs, batches, strict=True)]
+    # over √2 each time; from the largest batch on as the line goes: at 190 by .05/.125 more
+    assert lrs == pytest.approx([0.4 / 2 ** (n / 2) for n in (0, 0, 1, 1, 2, 2, 3)] + [0.4 / 8**0.5 * 0.05 / 0.125])
+
+
+def test_seesaw_has_fewer_steps_for_as_many_samples_and_follows_alpha():
+    tenfold = SEESAW | {"alpha": 10.0, "maximum": 10_000, "decay": WIDE_RESNET | {"multiply_by": 0.1}}
+    run = run_with(tenfold, lr=1.0)
+    assert [batch_at(epoch, tenfold) for epoch in (59, 60, 119, 120, 160)] == [128, 1280, 1280, 10_000, 10_000]
+    assert lr_at(60, 1280, run) == pytest.approx(10**-0.5)
+    # the last batch is 78.125 times the start, not 100 times: the lr makes up for it
+    assert lr_at(120, 10_000, run) == pytest.approx(0.01 * 78.125**0.5)
+
+
+CRITICAL = {
+    "name": "critical_batch",
+    "start": 32,
+    "maximum": 300,
+    "measured": [{"epoch": 1, "critical_batch": 40}, {"epoch": 3, "critical_batch": 200}],
+}
+
+
+def test_the_batch_doubles_when_the_measured_critical_batch_allows():
+    # 40 until epoch 1, then 80 more per epoch: 64 at 1.3, 128 at 2.1, 200 from 3 on
+    assert [batch_at(epoch, CRITICAL) for epoch in (0, 1, 1.29, 1.31, 2.09, 2.11, 50)] == [32, 32, 32, 64, 64, 128, 128]
+    assert batch_sizes.largest(parts.configure("batch_sizes", CRITICAL)) == 128
+    assert batch_at(5, CRITICAL | {"maximum": 100}) == 64
+    falling = [*CRITICAL["measured"], {"epoch": 5, "critical_batch": 50}]
+    assert batch_at(9, CRITICAL | {"measured": falling}) == 128
+    below = [{"epoch": 0, "critical_batch": 3}]
+    assert batch_at(0, CRITICAL | {"measured": below}) == 32
+    scaled = run_with(CRITICAL, {"name": "composed", "scaling": "sqrt", "baseline_batch": 32})
+    assert lr_at(50, 128, scaled) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (SEESAW | {"alpha": 1}, "alpha should be greater than 1"),
+        (SEESAW | {"maximum": 64}, "maximum 64 is below start 128"),
+        (CRITICAL | {"maximum": 16}, "maximum 16 is below start 32"),
+        (CRITICAL | {"measured": CRITICAL["measured"][::-1]}, "measured should have increasing epochs"),
+    ],
+)
+def test_batches_that_cannot_grow_are_refused(wrong, sentence):
+    with pytest.raises(Problem, match=sentence):
+        parts.configure("batch_sizes", wrong)
