@@ -91,12 +91,11 @@ class Chart:
     figure: Figure = field(init=False)
     axes: Axes = field(init=False)
     _series_count: int = 0
-    _vertical_lines: list[float] = field(default_factory=list)
+    _vertical_lines: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         with _apply_style():
             from matplotlib.figure import Figure
-            from matplotlib.ticker import FuncFormatter
 
             self.figure = Figure(figsize=self.size_inches, layout="constrained")
             self.axes = self.figure.add_subplot()
@@ -104,7 +103,7 @@ class Chart:
             self.axes.set_ylabel(_escape_dollars(self.y))
             if self.log_x:
                 self.axes.set_xscale("log", base=2)
-                self.axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: format_tick(value)))
+                self.axes.xaxis.set_major_formatter(lambda value, _: format_tick(value))
             if self.log_y:
                 self.axes.set_yscale("log")
             if self.scale:
@@ -164,8 +163,9 @@ class Chart:
 
     def vertical_line(self, x: float, label: str) -> None:
         """Mark a value of x, named at the top of the line."""
-        offset_points = 42 * sum(self._overlap(x, other) for other in self._vertical_lines)
-        self._vertical_lines.append(x)
+        # below the names of its neighbours
+        offset_points = sum(5 * len(name) + 6 for other, name in self._vertical_lines if self._overlap(x, other))
+        self._vertical_lines.append((x, label))
         with _apply_style():
             self.axes.axvline(x, color=FADED, linestyle=":", linewidth=1.2)
             self.axes.annotate(
@@ -256,6 +256,8 @@ class Chart:
 
     def _render(self, target: IO[str] | Path, file_type: str) -> None:
         with _apply_style():
+            for axes in self.figure.axes:
+                _name_ticks(axes)
             lines, labels = self.axes.get_legend_handles_labels()
             for earlier in list(self.figure.legends):
                 earlier.remove()
@@ -268,8 +270,25 @@ class Chart:
 
 
 def format_tick(value: float) -> str:
-    """Format a number on an axis: 1,024 rather than 2¹⁰."""
-    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+    """Format a number on an axis: 1,024 rather than 2¹⁰, 0.0003 rather than 3 · 10⁻⁴."""
+    return f"{value:,.10f}".rstrip("0").rstrip(".") if value else "0"
+
+
+def _name_ticks(axes: Axes) -> None:
+    """Plain numbers on a logarithmic y axis, as many as there is room for."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if axes.get_yscale() not in ("log", "symlog"):
+        return
+    axes.yaxis.set_major_formatter(lambda value, _: format_tick(value))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    low, high = axes.get_ylim()
+    if axes.get_yscale() == "log" and 0 < low < high:
+        decades = math.log10(high / low)
+        between = (
+            (1.0,) if decades > 3.5 else (1.0, 2.0, 5.0) if decades > 0.8 else (1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+        )
+        axes.yaxis.set_major_locator(LogLocator(subs=between))
 
 
 def _escape_dollars(text: str) -> str:

@@ -72,7 +72,7 @@ def test_names_of_markers_side_by_side_do_not_lie_on_each_other():
     for x in (16, 64, 66, 83, 1024):
         chart.vertical_line(x, str(x))
     heights = [text.xyann[1] for text in chart.axes.texts]
-    assert heights == [-3, -3, -45, -87, -3]
+    assert heights == [-3, -3, -19, -35, -3]  # 5 points for each of two digits, and 6 between names
 
 
 def test_numbers_on_axes_are_plain():
@@ -95,3 +95,25 @@ def test_a_second_panel_shares_the_x_axis(tmp_path):
     assert text.count(">epoch<") == 1
     with pytest.raises(Problem, match=r"plot\.txt is not an image file: name a file that ends in \.png"):
         chart.save_image(tmp_path / "plot.txt")
+
+
+@pytest.mark.parametrize("values", [(0.0012, 0.0019), (3, 30), (2e-4, 900)])
+def test_a_logarithmic_axis_is_named_in_plain_numbers(values, tmp_path):
+    chart = Chart("t", "x", "y", log_y=True)
+    chart.line("a", [1, 2], values)
+    chart.save_image(tmp_path / "chart.png")
+    low, high = chart.axes.get_ylim()
+    inside = zip(chart.axes.get_yticks(), chart.axes.get_yticklabels(), strict=True)
+    names = [label.get_text() for tick, label in inside if low <= tick <= high]
+    assert 2 <= len(names) <= 8
+    assert names == [format_tick(float(name.replace(",", ""))) for name in names]
+    assert not any(label.get_text() for label in chart.axes.get_yticklabels(minor=True))
+
+
+def test_the_names_of_close_vertical_lines_are_below_one_another():
+    chart = Chart("t", "x", "y", log_x=True)
+    chart.line("a", [1, 1000], [1, 2])
+    chart.vertical_line(100, "a name that is long")
+    chart.vertical_line(101, "short")
+    long, short = chart.axes.texts
+    assert short.xyann[1] <= long.xyann[1] - 5 * len("a name that is long")
