@@ -33,6 +33,7 @@ _LATER_FIELDS = {
     "ema_decay": None,
     "sam_radius": None,
     "evaluations_per_epoch": 1,
+    "reduction": "float",
 }
 
 
@@ -100,6 +101,8 @@ class Run(BaseModel):
     ema_decay: float | None = Field(None, gt=0, lt=1)  # per step, of an average of the weights that is evaluated too
     sam_radius: PositiveFloat | None = None  # ρ of sharpness-aware minimisation
     evaluations_per_epoch: PositiveInt = 1
+    # exact: sums of gradients do not depend on their order, so that 1, 2 or 4 ranks give the same bits
+    reduction: Literal["float", "exact"] = "float"
 
     def __init__(self, /, **fields: Any) -> None:
         """Build the run that a user typed in Python. What a file says goes through `from_fields`."""

@@ -12,7 +12,12 @@ Settings = Annotated[
     Parameter(name="--set", negative="", help="FIELD=VALUE for any field of the run, like optimizer.lr=3.2"),
 ]
 Ranks = Annotated[
-    int, Parameter(help="processes on this machine, started with torchrun or horovodrun; the result is the same")
+    int,
+    Parameter(
+        help="processes on this machine, started with torchrun or horovodrun; the gradient of a global batch is equal "
+        "in exact arithmetic, and in float32 up to rounding, which training amplifies; "
+        "--set reduction=exact makes it equal in all bits"
+    ),
 ]
 RunsDir = Annotated[Path, Parameter(help="where run folders are made")]
 DataDir = Annotated[

@@ -15,6 +15,7 @@ from bigbatch.position import Position
 from bigbatch.run import Run
 from bigbatch.training.batches import Batch, Batches
 from bigbatch.training.batchnorm import RunningStatistics
+from bigbatch.training.exact_sum import ExactSum
 from bigbatch.training.forward import MicroBatchForward
 from bigbatch.training.micro_gradients import MicroGradients
 from bigbatch.training.selection import backward_selected
@@ -61,6 +62,14 @@ class GlobalGradient:
                 f"probes need whole weights, but engine '{self.run.engine.name}' shards them: "
                 "use --set engine=ddp, or --set probes=[]"
             )
+        if self.run.reduction == "exact":
+            if self.engine.forward_is_collective or self.run.selector.weights_samples:
+                raise Problem(
+                    f"reduction=exact needs engine local, ddp or horovod, and selector all, but the run has "
+                    f"'{self.run.engine.name}' and '{self.run.selector.name}': use --set reduction=float"
+                )
+            if self.run.micro_batch == self.run.batchnorm_group == "auto":
+                raise Problem("reduction=exact needs micro-batches of one size: use --set micro_batch=64")
         self.forward.wrapped = self.engine.wrap(self.model)
 
     def compute(self, batch: Batch, position: Position) -> BatchSums:
@@ -79,8 +88,9 @@ class GlobalGradient:
         idle = max(len(pieces) for pieces in batch.by_rank) - len(own) if self.engine.forward_is_collective else 0
         with self.statistics.accumulate(len(own), batch.micro_batches):
             # the last backward pass sums over ranks, unless a rank has none or a probe reads each gradient by itself
+            exact = ExactSum(self.model) if self.run.reduction == "exact" else None
             sums_in_backward = self.engine.forward_is_collective or (
-                self.every_parameter_used and batch.every_rank_has_work and self.micro_gradients is None
+                self.every_parameter_used and batch.every_rank_has_work and not self.micro_gradients and not exact
             )
             for piece in own:
                 sync = sums_in_backward and piece is own[-1] and not idle
@@ -89,11 +99,15 @@ class GlobalGradient:
                     recorder = self.micro_gradients
                     with recorder.record(piece.count, batch.count) if recorder else nullcontext():
                         (losses.sum() / batch.count).backward()
+                if exact:
+                    exact.add()
                 sums.add(losses, correct, piece.count)
             for number in range(idle):
                 with nullcontext() if number == idle - 1 else self.engine.no_sync(self.forward.wrapped):
                     self._backward_nothing()
-            if not sums_in_backward:
+            if exact:
+                exact.reduce(self.engine)
+            elif not sums_in_backward:
                 self.engine.sum_gradients(self.model)
         if batch.epoch_ends:
             self.forward.hidden_state = None

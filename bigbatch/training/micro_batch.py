@@ -51,9 +51,11 @@ def choose_split(assembled: AssembledRun, folder: Folder, global_batch: int) -> 
         split = Split(engine.world_size, group, whole_groups=True)
     else:
         fixed = None if run.micro_batch == "auto" else run.micro_batch
-        split = Split(engine.world_size, fixed or _fastest_micro_batch(assembled, folder))
+        # exact sums of the same micro-batches are the same on any number of ranks
+        whole = run.reduction == "exact"
+        split = Split(engine.world_size, fixed or _fastest_micro_batch(assembled, folder), whole_groups=whole)
     if engine.rank == 0:
-        groups = {"batchnorm_group": split.micro_batch} if split.whole_groups else {}
+        groups = {"batchnorm_group": split.micro_batch} if batchnorm.layers(assembled.model) else {}
         folder.record_resolved(micro_batch=split.micro_batch, ranks=engine.world_size, **groups)
     return split
 
