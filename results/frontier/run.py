@@ -29,7 +29,7 @@ PROBLEMS = {
     "digits_lstm": (
         ("legw_digits", []),
         FrontierConfig((16, 64, 256, 512, 1024), ["test_accuracy=0.95", *ACCURACIES, *LOSSES], held_out=0.2),
-        ["momentum", "lars", "lamb", "adamw", "muon"],
+        ["momentum", "lars", "lamb", "adamw", "muon", "soap"],
         [((16, 64, 256, 512, 1024), 1), ((16, 64, 256, 512, 1024), 3)],
     ),
     "mnist_lstm": (
@@ -40,7 +40,7 @@ PROBLEMS = {
             tuning_epochs=3,
             tuning_fraction=20 / 54,  # 20,000 images
         ),
-        ["momentum", "muon", "lars", "adamw", "lamb"],
+        ["momentum", "muon", "lars", "adamw", "lamb", "soap"],
         [((128, 8192), 1), ((128, 1024, 8192, 16384), 1), ((128, 1024, 8192, 16384), 3)],
     ),
 }
