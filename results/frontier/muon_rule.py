@@ -20,9 +20,9 @@ from bigbatch.sweeps.config import as_assignments
 from bigbatch.sweeps.frontier import tune
 from bigbatch.sweeps.search import hold_out
 
-EXPONENTS = (0.0, 0.125, 0.25, 0.375, 0.5)
+EXPONENTS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75)
 FACTORS = {"digits_lstm": (16, 32, 64), "mnist_lstm": (8, 64)}
-SEEDS = {"digits_lstm": 3, "mnist_lstm": 1}
+SEEDS = {"digits_lstm": 1, "mnist_lstm": 1}
 
 
 def main() -> None:
