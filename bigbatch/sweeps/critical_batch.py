@@ -18,6 +18,7 @@ from bigbatch.sweeps.intervals import CONFIDENCE, confidence_interval
 
 SamplesToTarget = Mapping[int, Sequence[float | None]]  # by batch, one per run; None: diverged, or never reached it
 _LEAST_BATCHES = 3  # two always lie on a line
+_LEAST_RUNS = 2  # without differences between seeds an interval is too narrow to compare
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ def compare_critical_batches(found: Mapping[str, CriticalBatch]) -> list[str]:
         if other.low is None or other.high is None or reference.low is None or reference.high is None:
             continue
         verdict = "the intervals overlap: no difference shown"
-        if other.low > reference.high:
+        if any(point.runs < _LEAST_RUNS for fit in (reference, other) for point in fit.points):
+            verdict = f"cannot tell with fewer than {_LEAST_RUNS} runs at a batch"
+        elif other.low > reference.high:
             verdict = f"{name} extends it"
         elif other.high < reference.low:
             verdict = f"{name} shortens it"

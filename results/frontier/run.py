@@ -96,7 +96,9 @@ def write_results(problem: str, found: Frontier) -> None:
     lines = [f"# {problem}", "", f"![samples to the target, and the result]({problem}.png)", ""]
     lines += ["| " + " | ".join(map(str, row)) + " |" for row in table]
     lines += ["", "## What the tuning chose, and what the runs say", ""]
-    lines += [f"- {sentence}" for sentence in (*found.describe(), *results.notes)]
+    # other targets are in the record, too many for a page
+    others = tuple(f"{name}{end}" for name in found.sweep.config.targets[1:] for end in ",:")
+    lines += [f"- {note}" for note in (*found.describe(), *results.notes) if not note.startswith(others)]
     (HERE / f"{problem}.md").write_text("\n".join(lines) + "\n")
 
 

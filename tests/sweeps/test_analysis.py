@@ -197,15 +197,16 @@ def test_samples_to_a_target_give_the_critical_batch_of_each_method():
         crossings = {"crossings": {"test_loss=0.5": samples and {"samples": samples, "steps": samples / batch}}}
         return row(batch, 0.9, variant=variant, crossings=crossings, **about)
 
-    rows = [reaching(b, 1000 * (1 + b / 500), "momentum") for b in (50, 100, 200)]
-    rows += [reaching(b, 1000 * (1 + b / 4000), "muon") for b in (50, 100, 200)]
-    rows += [reaching(800, None, "momentum"), row(800, None, status="diverged", variant="muon")]
+    rows = [reaching(b, 1000 * (1 + b / 500), "momentum", seed=s) for b in (50, 100, 200) for s in (0, 1)]
+    rows += [reaching(b, 1000 * (1 + b / 4000), "muon", seed=s) for b in (50, 100, 200) for s in (0, 1)]
+    for seed in (0, 1):
+        rows += [reaching(800, None, "momentum", seed=seed), row(800, None, seed, status="diverged", variant="muon")]
     rows += [row(1600, None, status="running", variant="muon")]
     found = analyze(rows, targets=["test_loss=0.5"])
     momentum, muon = found.to_targets
     assert (momentum.label, momentum.fit.batch) == ("momentum, optimizer.lr=0.1", pytest.approx(500))
     assert (muon.fit.batch, muon.fit.small_batch_samples) == (pytest.approx(4000), pytest.approx(1000))
-    assert [(point.global_batch, point.reached, point.runs) for point in muon.fit.points][-1] == (800, 0, 1)
+    assert [(point.global_batch, point.reached, point.runs) for point in muon.fit.points][-1] == (800, 0, 2)
     assert any("momentum" in note and "which the fit expects after 2,600 samples" in note for note in found.notes)
     assert any(note.endswith("muon, optimizer.lr=0.1 extends it") for note in found.notes)
     table = format_table(rows, Path("."), ["test_loss=0.5"])

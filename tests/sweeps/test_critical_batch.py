@@ -83,8 +83,8 @@ def test_runs_that_never_reached_the_target_are_points_and_not_fitted():
 
 
 def test_who_extends_it():
-    def fit(critical):
-        return critical_batch({b: [1000 * (1 + b / critical)] for b in (64, 256, 1024)}, resamples=50)
+    def fit(critical, runs=2):
+        return critical_batch({b: [1000 * (1 + b / critical)] * runs for b in (64, 256, 1024)}, resamples=50)
 
     extends, overlaps, shortens = compare_critical_batches(
         {"momentum": fit(500), "muon": fit(2000), "same": fit(500), "sgd": fit(100)}
@@ -92,6 +92,8 @@ def test_who_extends_it():
     assert extends.endswith("muon extends it")
     assert overlaps.endswith("no difference shown")
     assert shortens.endswith("sgd shortens it")
+    (unsure,) = compare_critical_batches({"momentum": fit(500), "muon": fit(2000, runs=1)})
+    assert unsure.endswith("cannot tell with fewer than 2 runs at a batch")
 
 
 def test_wrong_numbers_are_refused():
