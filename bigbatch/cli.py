@@ -19,6 +19,7 @@ from bigbatch.trust import trust_modules
 
 _LOST_RANK = re.compile(r"Connection (closed|reset) by peer|Broken pipe|remote process exited")  # gloo, NCCL
 _SECONDS_BEFORE_ITS_LAUNCHER_KNOWS = 10.0
+_LIST_OPTIONS = ("--grid", "--option", "--search", "--set", "--slurm", "--target")  # of NAME=VALUE
 _PYTHONS_SHOW_WARNING = warnings.showwarning
 AS_A_FUNCTION: dict[str, Any] = {"result_action": "return_value", "print_error": False, "exit_on_error": False}
 
@@ -68,9 +69,9 @@ def _show_warning(message: Warning | str, *details: Any) -> None:
 
 def _exit_code(arguments: list[str] | None) -> Any:
     try:
-        return app.meta(arguments, **AS_A_FUNCTION)
+        return app.meta(_repeat_options(sys.argv[1:] if arguments is None else arguments), **AS_A_FUNCTION)
     except CycloptsError as error:
-        return _report(Problem(" ".join(str(error).split())))
+        return _report(Problem(_explain_usage(" ".join(str(error).split()))))
     except (Problem, Stopped) as ending:
         return _report(ending)
     except KeyboardInterrupt:
@@ -86,6 +87,30 @@ def _exit_code(arguments: list[str] | None) -> Any:
     except BrokenPipeError:  # the reader of our output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE if MESSAGES in os.environ else BROKEN_PIPE  # our launcher would restart ranks that failed
+
+
+def _repeat_options(tokens: list[str]) -> list[str]:
+    """`--set a=1 b=2` becomes `--set a=1 --set b=2`."""
+    found: list[str] = []
+    option = None
+    for token in tokens:
+        if option and found[-1] != option and "=" in token and not token.startswith("-"):
+            found.append(option)
+        elif token in _LIST_OPTIONS or not option or found[-1] != option:
+            option = token if token in _LIST_OPTIONS else None
+        found.append(token)
+    return found
+
+
+def _explain_usage(problem: str) -> str:
+    """Name the setting where an unknown option is a field of a run, or what other tools call one."""
+    from bigbatch.run import USUAL_NAMES, Run
+
+    unknown = re.search(r'Unknown option: "?--([\w-]+)', problem)
+    name = unknown[1].replace("-", "_") if unknown else ""
+    if name in USUAL_NAMES:
+        return f"{problem} Use {USUAL_NAMES[name]}"
+    return f"{problem} Use --set {name}=..." if name in Run.model_fields else problem
 
 
 def _report(ending: Problem | Stopped) -> int:

@@ -49,6 +49,17 @@ KINDS = {
     "recipes": "recipe",
 }
 
+# the field of a run that names a part of a kind
+RUN_FIELDS = {
+    "datasets": "dataset",
+    "filters": "filter",
+    "models": "model",
+    "losses": "loss",
+    "optim": "optimizer",
+    "schedules": "schedule",
+    "selectors": "selector",
+    "engines": "engine",
+}
 
 # names in files of earlier versions
 RENAMED = {
@@ -199,6 +210,10 @@ def _find(kind: str, name: str) -> Any:
         return importlib.import_module(f"bigbatch.{kind}.{name}")
     if "." in name or ":" in name:
         return _import_external_part(kind, name)
+    if other := next((other for other in RUN_FIELDS if name in names(other)), None):
+        raise Problem(
+            f"'{name}' is of the kind {KINDS[other]}, not {KINDS[kind]}: use --set {RUN_FIELDS[other]}={name}"
+        )
     raise Problem(f"no {KINDS[kind]} called '{name}'{did_you_mean(name, names(kind))} 'bigbatch list {kind}' shows all")
 
 

@@ -36,6 +36,23 @@ _LATER_FIELDS = {
     "reduction": "float",
 }
 
+# what other tools call fields of a run
+USUAL_NAMES = {
+    **dict.fromkeys(("batch", "batch_size", "bs", "train_batch_size"), "--set global_batch=512"),
+    **dict.fromkeys(("lr", "learning_rate", "rate"), "--set optimizer.lr=0.1"),
+    **dict.fromkeys(("gpus", "nproc", "nproc_per_node", "num_processes", "world_size"), "--ranks 2"),
+    **dict.fromkeys(("max_epochs", "num_epochs", "num_train_epochs"), "--set epochs=10"),
+    "accumulation": "--set micro_batch=64: a global batch is split into as many as it takes",
+    "clip": "--set clip_norm=1.0",
+    "ema": "--set ema_decay=0.999",
+    "label_smoothing": "--set loss.label_smoothing=0.1",
+    "max_steps": "--set steps=1000",
+    "momentum": "--set optimizer.momentum=0.9",
+    "optim": "--set optimizer=lars",
+    "scheduler": "--set schedule=legw",
+    "weight_decay": "--set optimizer.weight_decay=0.0005",
+}
+
 
 def _part(kind: str) -> Callable[[Any], Any]:
     return lambda value: parts.configure(kind, value)
@@ -72,37 +89,61 @@ class Run(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    dataset: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("datasets"))]
-    filter: Annotated[SerializeAsAny[parts.Config] | None, BeforeValidator(_filter)] = None
-    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("models"))]
-    global_batch: Annotated[parts.Config, BeforeValidator(_part("batch_sizes")), PlainSerializer(_brief_batch_size)]
-    micro_batch: Literal["auto"] | PositiveInt = "auto"
-    batchnorm_group: Literal["auto"] | PositiveInt = "auto"
-    optimizer: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("optim"))]
+    name: str = Field(
+        "run", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="begins the name of the folder; not in the hash"
+    )
+    dataset: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("datasets"))] = Field(
+        description="training and test samples"
+    )
+    filter: Annotated[SerializeAsAny[parts.Config] | None, BeforeValidator(_filter)] = Field(
+        None, description="which training samples are kept: a filter, or the kept.npz that one wrote; null keeps all"
+    )
+    model: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("models"))] = Field(description="the network")
+    global_batch: Annotated[parts.Config, BeforeValidator(_part("batch_sizes")), PlainSerializer(_brief_batch_size)] = (
+        Field(description="samples per optimizer step, over all ranks and micro-batches: a number, or how it changes")
+    )
+    micro_batch: Literal["auto"] | PositiveInt = Field(
+        "auto", description="samples per forward pass; changes rounding and speed only; auto times a few sizes"
+    )
+    batchnorm_group: Literal["auto"] | PositiveInt = Field(
+        "auto", description="samples that BatchNorm normalises over; auto: the smaller of 128 and those of a rank"
+    )
+    optimizer: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("optim"))] = Field(
+        description="from gradients to steps; optimizer.lr is the learning rate"
+    )
     schedule: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("schedules"))] = Field(
-        "constant", validate_default=True
+        "constant", validate_default=True, description="the learning rate over the epochs: warm-up, scaling, decay"
     )
     selector: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("selectors"))] = Field(
-        "all", validate_default=True
+        "all", validate_default=True, description="which samples of a batch are learned from"
     )
-    epochs: PositiveFloat | None = None
-    steps: PositiveInt | None = None
-    seed: int = Field(0, ge=0, lt=2**63)
-    dtype: Literal["float32", "bfloat16", "float64"] = "float32"
+    epochs: PositiveFloat | None = Field(None, description="passes over the training samples; or set steps")
+    steps: PositiveInt | None = Field(None, description="optimizer steps; or set epochs")
+    seed: int = Field(0, ge=0, lt=2**63, description="of initial weights, sample order, augmentation and dropout")
+    dtype: Literal["float32", "bfloat16", "float64"] = Field(
+        "float32", description="of the arithmetic; bfloat16 is autocast with float32 weights"
+    )
     engine: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("engines"))] = Field(
-        "local", validate_default=True
+        "local", validate_default=True, description="how gradients are summed over ranks; --ranks chooses ddp"
     )
-    probes: tuple[Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("probes"))], ...] = ()
+    probes: tuple[Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("probes"))], ...] = Field(
+        (), description="what is measured during the training, without changing it"
+    )
     loss: Annotated[SerializeAsAny[parts.Config], BeforeValidator(_part("losses"))] = Field(
-        "cross_entropy", validate_default=True
+        "cross_entropy", validate_default=True, description="what is minimised, per sample"
     )
-    clip_norm: PositiveFloat | None = None  # largest norm of the global gradient
-    ema_decay: float | None = Field(None, gt=0, lt=1)  # per step, of an average of the weights that is evaluated too
-    sam_radius: PositiveFloat | None = None  # ρ of sharpness-aware minimisation
-    evaluations_per_epoch: PositiveInt = 1
-    # exact: sums of gradients do not depend on their order, so that 1, 2 or 4 ranks give the same bits
-    reduction: Literal["float", "exact"] = "float"
+    clip_norm: PositiveFloat | None = Field(None, description="the largest norm of the global gradient; null: any")
+    ema_decay: float | None = Field(
+        None, gt=0, lt=1, description="per step, of an average of the weights that is evaluated beside them; null: none"
+    )
+    sam_radius: PositiveFloat | None = Field(
+        None, description="ρ of sharpness-aware minimisation, which takes two gradients per step; null: without"
+    )
+    evaluations_per_epoch: PositiveInt = Field(1, description="evaluations on the test set, equally far apart")
+    reduction: Literal["float", "exact"] = Field(
+        "float",
+        description="exact: sums of gradients do not depend on their order, so that 1, 2 or 4 ranks give the same bits",
+    )
 
     def __init__(self, /, **fields: Any) -> None:
         """Build the run that a user typed in Python. What a file says goes through `from_fields`."""
@@ -120,6 +161,10 @@ class Run(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
+            first = error.errors()[0]
+            usual = str(first["loc"][0]) if first["loc"] else ""
+            if first["type"] == "extra_forbidden" and usual in USUAL_NAMES:
+                raise Problem(f"a run has no '{usual}': use {USUAL_NAMES[usual]}") from error
             raise Problem(parts.explain_validation_error(error, "a run", Run)) from error
 
     @model_validator(mode="after")

@@ -71,7 +71,7 @@ def test_settings_reach_any_field():
         ("name=../up", "name .*pattern"),
         ("micro_batch=0", "micro_batch should be greater than 0; got 0"),
         ("seed=100000000000000000000000", "seed should be less than"),
-        ("lr=3", r"a run has no option 'lr'\. It has"),
+        ("lr=3", r"a run has no 'lr': use --set optimizer"),
         ("optimizer=torch.optim:AdamW", "'torch.optim:AdamW' has no lr for the schedule to set: use optimizer.lr"),
         (
             'global_batch={"name":"noise_scale","start":8,"minimum":8,"maximum":64}',

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 Settings = Annotated[
     list[str] | None,
-    Parameter(name="--set", negative="", help="FIELD=VALUE for any field of the run, like optimizer.lr=3.2"),
+    Parameter(name="--set", negative="", help="FIELD=VALUE ... for fields of the run, like optimizer.lr=3.2; see show"),
 ]
 Ranks = Annotated[
     int,
