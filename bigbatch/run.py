@@ -25,6 +25,7 @@ from bigbatch import parts, settings
 from bigbatch.errors import Problem
 from bigbatch.trust import trust_typed
 
+_LARGEST_LR = 1e30  # float32 ends at 3e38
 _ABSENT = object()
 # fields that version 0.1 does not have, with their defaults
 _LATER_FIELDS = {
@@ -177,6 +178,9 @@ class Run(BaseModel):
     def _parts_fit(self) -> Run:
         if not hasattr(self.optimizer, "lr"):
             raise Problem(f"optimizer '{self.optimizer.name}' has no lr for the schedule to set: use optimizer.lr=0.1")
+        lr: Any = self.optimizer.lr
+        if isinstance(lr, int | float) and abs(lr) > _LARGEST_LR:
+            raise Problem(f"optimizer.lr is {lr:g}, which no weight survives: use a smaller one")
         probe = self.global_batch.needs_probe
         if probe and probe not in [config.name for config in self.probes]:
             raise Problem(

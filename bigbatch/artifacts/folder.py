@@ -74,7 +74,7 @@ class Folder:
     def status(self) -> Status | None:
         try:
             return (self.path / "status").read_text(errors="replace").strip()  # type: ignore[return-value]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise Problem(f"{self.path / 'status'} cannot be read ({error.strerror}): remove it") from error

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from bigbatch.commands._options import Quiet, RunsDir
-from bigbatch.errors import DONE
+from bigbatch.errors import DONE, Problem
 from bigbatch.output.formatting import format_value, print_table
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def command(
     if tune:
         _print_tuning(options)
         return DONE
+    if out.is_dir():
+        raise Problem(f"--out {out} is a folder: name a file in it, like --out {out / 'demo.html'}")
     report = run_demo(options)
     print_report(report)
     page = build_page(report).write(out)

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from bigbatch.commands._options import CheckpointMinutes, DataDir, Quiet, Settings, Targets
-from bigbatch.errors import DONE, Problem
+from bigbatch.errors import DONE, FAILED, Problem
 from bigbatch.output.formatting import format_duration, format_number, format_range, print_table
 
 if TYPE_CHECKING:
@@ -124,7 +124,10 @@ def command(
         print(f"{len(submitted)} workers submitted: {', '.join(job.job_id for job in submitted)}")
         print(f"'bigbatch sweep {sweep.folder} --table' prints their results so far")
     else:
-        print_results(sweep, sweep.write_results() if table else sweep.run(options))
+        results = sweep.write_results() if table else sweep.run(options)
+        print_results(sweep, results)
+        if not table and any(group.failed for group in results.groups):
+            return FAILED
     return DONE
 
 

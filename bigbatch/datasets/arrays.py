@@ -83,7 +83,9 @@ def open_npz(path: Path) -> dict[str, NDArray[Any]]:
                 for info in archive.infolist()
                 if info.filename.endswith(".npy")
             }
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except Problem:
+        raise
+    except Exception as error:  # of any kind: a damaged zip, header or type
         raise Problem(f"{path} cannot be read ({error}): give a complete .npz, as np.savez writes it") from error
 
 

@@ -72,6 +72,10 @@ def _list_images(folder: Path, classes: tuple[str, ...], config: Config) -> Fold
     labels: list[int] = []
     for label, name in enumerate(classes):
         found = sorted(str(path) for path in (folder / name).rglob("*") if path.suffix.lower() in SUFFIXES)
+        if not found and folder.name == "train":
+            raise Problem(
+                f"{folder / name} has no images ({', '.join(sorted(SUFFIXES))}): add some or remove the class"
+            )
         paths += found
         labels += [label] * len(found)
     if not paths:
@@ -89,12 +93,15 @@ def _hash_files(samples: FolderImages, root: Path) -> str:
         known = {}
 
     def hash_file(path: str) -> tuple[str, list[int | str]]:
-        name, status = Path(path).relative_to(root).as_posix(), Path(path).stat()
-        entry = known.get(name)
-        if isinstance(entry, list) and entry[:2] == [status.st_size, status.st_mtime_ns]:
-            return name, entry
-        with Path(path).open("rb") as file:
-            return name, [status.st_size, status.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest()]
+        try:
+            name, status = Path(path).relative_to(root).as_posix(), Path(path).stat()
+            entry = known.get(name)
+            if isinstance(entry, list) and entry[:2] == [status.st_size, status.st_mtime_ns]:
+                return name, entry
+            with Path(path).open("rb") as file:
+                return name, [status.st_size, status.st_mtime_ns, hashlib.file_digest(file, "sha256").hexdigest()]
+        except OSError as error:
+            raise Problem(f"{path} cannot be read ({error.strerror}): replace or remove it") from error
 
     with ThreadPoolExecutor() as pool:
         found = dict(pool.map(hash_file, samples.paths))
@@ -103,5 +110,5 @@ def _hash_files(samples: FolderImages, root: Path) -> str:
             atomic.write_text(cached, json.dumps(found))
     digest = hashlib.sha256()
     for (name, entry), label in zip(found.items(), samples.labels.tolist(), strict=True):
-        digest.update(f"{name}\0{entry[2]}\0{label}\n".encode())
+        digest.update(f"{name}\0{entry[2]}\0{label}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -38,6 +38,7 @@ class AssembledRun:
         self.run = run
         self.engine = engine
         self.dataset = datasets.load(run.dataset, data_dir)
+        _check_samples(run, self.dataset)
         self.batches = Batches(self.dataset, run.seed, filters.kept_indices(run.filter, self.dataset))
         self.counter = EpochCounter(run, self.batches)
         self.model = build_model(run, self.dataset, engine.device)
@@ -93,6 +94,20 @@ class AssembledRun:
     def close(self) -> None:
         """End the dataset's worker processes."""
         self.gradient.forward.close()
+
+
+def _check_samples(run: Run, dataset: Dataset) -> None:
+    """Refuse data that would train to a result without a meaning."""
+    if not len(dataset.train) or not len(dataset.test) or 0 in dataset.sample_shape:
+        sizes = f"{len(dataset.train)} training and {len(dataset.test)} test samples of shape {dataset.sample_shape}"
+        raise Problem(f"dataset '{run.dataset.name}' has {sizes}: give it data to train and test on")
+    for samples in (dataset.train, dataset.test) if dataset.task == "classify" else ():
+        low, high = int(samples.labels.min()), int(samples.labels.max())
+        if low < 0 or high >= len(dataset.classes):  # torch ignores a label of -100
+            raise Problem(
+                f"dataset '{run.dataset.name}' has labels from {low} to {high}, but its {len(dataset.classes)} classes "
+                f"are numbered from 0 to {len(dataset.classes) - 1}: fix the labels"
+            )
 
 
 def build_model(run: Run, dataset: Dataset, device: torch.device) -> nn.Module:

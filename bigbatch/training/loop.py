@@ -50,6 +50,10 @@ class TrainOptions:
     track: Sequence[str] = ()
     targets: Sequence[Target] = ()
 
+    def __post_init__(self) -> None:
+        if not self.checkpoint_minutes >= 0:
+            raise Problem(f"--checkpoint-minutes is {self.checkpoint_minutes:g}: give the minutes between checkpoints")
+
 
 def train(
     run: Run,

@@ -7,7 +7,7 @@ import signal
 import sys
 from contextlib import nullcontext
 
-from bigbatch import trackers
+from bigbatch import batch_sizes, trackers
 from bigbatch.artifacts.folder import Folder, Status
 from bigbatch.engines import horovod
 from bigbatch.errors import Problem
@@ -24,6 +24,14 @@ def train_on_ranks(run: Run, folder: Folder, ranks: int, options: TrainOptions) 
     trackers.check_installed(options.track)
     if isinstance(run.engine, horovod.Config):
         horovod.check(run.engine)
+    largest = batch_sizes.largest(run.global_batch)
+    if largest % ranks:
+        divisors = [count for count in range(1, ranks + 1) if largest % count == 0]
+        fitting = max(largest - largest % ranks, ranks)
+        raise Problem(
+            f"global_batch {largest} does not divide over {ranks} ranks: use --ranks {divisors[-1]}, "
+            f"or a run with global_batch {fitting}"
+        )
     with folder.lock():
         pass  # another training of this folder is found before anything is moved
     with folder.move_aside() if options.fresh else nullcontext():

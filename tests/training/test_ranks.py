@@ -101,7 +101,7 @@ def test_the_launcher_passes_a_signal_on(tmp_path):
     [
         (
             {"global_batch": 255},
-            "global_batch 255 does not divide over 2 ranks: use another number of ranks, or --set global_batch=254",
+            "global_batch 255 does not divide over 2 ranks: use --ranks 1, or a run with global_batch 254",
         ),
         (
             {"model": NET, "global_batch": 128, "micro_batch": 128},
