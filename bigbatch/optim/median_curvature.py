@@ -71,7 +71,7 @@ class MedianCurvature(LayerWiseMomentum):
         return [_median(tensor, group).item() for tensor in (layer.parameter, layer.gradient)]
 
     def _compute_stacked_norms(self, group: Group, weights: Tensor, gradients: Tensor) -> Iterable[Sequence[float]]:
-        columns = [_row_medians(tensor.flatten(1), group).tolist() for tensor in (weights, gradients)]
+        columns = [_row_medians(tensor.reshape(len(tensor), -1), group).tolist() for tensor in (weights, gradients)]
         return zip(*columns, strict=True)
 
     def _set_norms_by_foreach(self, group: Group, group_layers: Sequence[LayerTensors]) -> None:

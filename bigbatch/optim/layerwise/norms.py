@@ -23,7 +23,7 @@ def norm(tensor: Tensor, order: int = 2) -> float:
 
 def stacked_norms(stack: Tensor, order: int = 2) -> list[float]:
     """Return the norm of each tensor in a stack."""
-    rows = stack.flatten(1)
+    rows = stack.reshape(len(stack), -1)  # flatten(1) refuses a stack of scalars
     norms: list[float] = torch.linalg.vector_norm(rows, order, dim=1, dtype=accumulation_dtype(stack.dtype)).tolist()
     return norms
 

@@ -321,3 +321,16 @@ def test_torch_schedulers_set_the_lr(kind):
     before = flat(model)
     optimizer.step()
     assert torch.equal(flat(model), before)
+
+
+@pytest.mark.parametrize(("kind", "path"), BY_EVERY_PATH)
+def test_several_scalars_are_layers_too(kind, path):
+    stepped = []
+    for count in (1, 3):  # alone, and stacked with others of its shape
+        scalars = [nn.Parameter(torch.tensor(2.0, dtype=torch.float64)) for _ in range(count)]
+        for scalar in scalars:
+            scalar.grad = torch.tensor(0.5, dtype=torch.float64)
+        kind(scalars, lr=0.1, exclude="none", **path).step()
+        stepped += [scalar.item() for scalar in scalars]
+    assert stepped == pytest.approx([stepped[0]] * 4, rel=1e-12)
+    assert stepped[0] < 2
