@@ -64,41 +64,44 @@ class MedianCurvature(LayerWiseMomentum):
         for group, group_layers in collected:
             for layer in group_layers:
                 if layer.sharded and not layer.excluded:
-                    tensors = layer.full_parameter.full_tensor(), layer.full_parameter.grad.full_tensor()
-                    layer.norms = [_median(tensor, group).item() for tensor in tensors]
+                    full = layer.full_parameter.full_tensor(), layer.full_parameter.grad.full_tensor()
+                    layer.norms = [median.item() for median in _medians(group, *full)]
 
     def _compute_norms(self, group: Group, layer: LayerTensors) -> Sequence[float]:
-        return [_median(tensor, group).item() for tensor in (layer.parameter, layer.gradient)]
+        return [median.item() for median in _medians(group, layer.parameter, layer.gradient)]
 
     def _compute_stacked_norms(self, group: Group, weights: Tensor, gradients: Tensor) -> Iterable[Sequence[float]]:
-        columns = [_row_medians(tensor.reshape(len(tensor), -1), group).tolist() for tensor in (weights, gradients)]
-        return zip(*columns, strict=True)
+        count = len(weights)
+        weight_medians, gradient_medians = _row_medians(group, weights.reshape(count, -1), gradients.reshape(count, -1))
+        return zip(weight_medians.tolist(), gradient_medians.tolist(), strict=True)
 
     def _set_norms_by_foreach(self, group: Group, group_layers: Sequence[LayerTensors]) -> None:
         missing = [layer for layer in group_layers if layer.norms is None and not layer.excluded]
         for alike in group_by_device_and_dtype(missing):
-            pairs = [_median(tensor, group) for layer in alike for tensor in (layer.parameter, layer.gradient)]
+            pairs = [median for layer in alike for median in _medians(group, layer.parameter, layer.gradient)]
             for layer, found in zip(alike, torch.stack(pairs).view(-1, 2).tolist(), strict=True):
                 layer.norms = found
 
     def _trust_ratio(self, group: Group, norms: Sequence[float], elements: int) -> float:
-        weight, gradient = norms
-        if group["maximize"] and group["median"] == "signed":
-            gradient = -gradient
-        return local_lr(
-            weight, gradient, trust=group["trust_coefficient"], weight_decay=group["weight_decay"], eps=group["eps"]
-        )
+        return local_lr(*norms, trust=group["trust_coefficient"], weight_decay=group["weight_decay"], eps=group["eps"])
 
 
-def _median(tensor: Tensor, group: Group) -> Tensor:
-    if tensor.numel() == 0:
-        return tensor.new_zeros((), dtype=accumulation_dtype(tensor.dtype))
-    return _row_medians(tensor.reshape(1, -1), group)[0]
+def _medians(group: Group, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Return w_m and g_m of one layer."""
+    if weight.numel() == 0:
+        zero = weight.new_zeros((), dtype=accumulation_dtype(weight.dtype))
+        return zero, zero
+    weights, gradients = _row_medians(group, weight.reshape(1, -1), gradient.reshape(1, -1))
+    return weights[0], gradients[0]
 
 
-def _row_medians(rows: Tensor, group: Group) -> Tensor:
-    values = rows.to(accumulation_dtype(rows.dtype))
-    return (values.abs() if group["median"] == "absolute" else values).median(dim=1).values
+def _row_medians(group: Group, weights: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor]:
+    """Return w_m and g_m of each row. Maximising descends −g, whose lower median is not that of g turned around."""
+    gradients = -gradients if group["maximize"] else gradients
+    weights, gradients = (rows.to(accumulation_dtype(rows.dtype)) for rows in (weights, gradients))
+    if group["median"] == "absolute":
+        weights, gradients = weights.abs(), gradients.abs()
+    return weights.median(dim=1).values, gradients.median(dim=1).values
 
 
 Config = config_from_constructor(MedianCurvature)

@@ -169,6 +169,17 @@ def test_signed_median_turns_with_the_gradient():
     assert found == pytest.approx([-1 + 0.5, 2 - 2 / 3, -4 + 10 / 3])
 
 
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("median", ["absolute", "signed"])
+def test_maximising_a_median_equals_minimising_the_other_sign(path, median):
+    # of an even number the lower median of g is 2, that of −g is −4: turning g_m around would give −2
+    def end(g, **options):
+        step = {"w": [1.0, -2.0, 3.0, -5.0], "lr": 0.5, "trust_coefficient": 1.0, "weight_decay": 0.1}
+        return one_step(MedianCurvature, g=g, median=median, **step, **options, **PATHS[path])
+
+    assert end([1.0, 2.0, 4.0, 8.0], maximize=True) == pytest.approx(end([-1.0, -2.0, -4.0, -8.0]), rel=1e-12)
+
+
 def test_signed_medians_jump_where_absolute_ones_are_steady():
     """Why `median="absolute"` is the default: the same kind of layer, fresh noise each time."""
     rng = np.random.default_rng(0)
