@@ -170,6 +170,22 @@ def test_signed_median_turns_with_the_gradient():
 
 
 @pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("maximize", [False, True])
+@pytest.mark.parametrize("lr", [1e-17, 1e-14, 1e-12, 1e-8])
+def test_small_learning_rates_keep_their_digits(path, maximize, lr):
+    # 1 − (1 − 1e-14) is 9.992e-15, and 1 − (1 − 1e-17) is 0
+    weight = torch.nn.Parameter(torch.tensor([0.0, 1e-12], dtype=torch.float64))
+    weight.grad = torch.tensor([3.0, -2.0], dtype=torch.float64)
+    options = {"momentum": 0.9, "weight_decay": 0.5, "exclude": "all", "maximize": maximize, **PATHS[path]}
+    optimizer = LARS([weight], lr=lr, **options)
+    optimizer.step()
+    sign = -1 if maximize else 1
+    expected = [lr * sign * 3, lr * (sign * -2 + 0.5e-12)]
+    assert optimizer.state[weight]["momentum_buffer"].tolist() == pytest.approx(expected, rel=1e-7, abs=0)
+    assert weight.tolist() == pytest.approx([-expected[0], 1e-12 - expected[1]], rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("median", ["absolute", "signed"])
 def test_maximising_a_median_equals_minimising_the_other_sign(path, median):
     # of an even number the lower median of g is 2, that of −g is −4: turning g_m around would give −2

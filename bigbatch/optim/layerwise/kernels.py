@@ -15,6 +15,8 @@ from bigbatch.optim.layerwise.base import FUSED_DTYPES, Group, LayerTensors
 SMALL_LAYER_ELEMENTS = 1 << 13
 # ... which stays in the cache, and in memory that the allocator keeps: fresh pages would cost more than is saved.
 STACK_ELEMENTS = 1 << 16
+# 1 − (1 − lr) has a relative error of 1e-16/lr
+SMALLEST_FUSED_LR = 1e-9
 # updates parameters from gradients and momentum buffers with one learning rate
 Kernel = Callable[[list[Tensor], list[Tensor], list[Tensor], float], None]
 Implementation = Literal["fused", "foreach", "single_tensor"]
@@ -96,12 +98,20 @@ def lr_after_momentum(group: Group) -> float:
 def fused_sgd_kernel(group: Group) -> Kernel:
     """Return torch's fused SGD kernel with a group's options.
 
-    The kernel's factor 1 − dampening applies the learning rate before the momentum.
+    The kernel's factor 1 − dampening applies the learning rate before the momentum. Where the two subtractions would
+    leave fewer digits of it than float32 has, the same is computed without the kernel.
     """
     momentum, final_lr = float(group["momentum"]), lr_after_momentum(group)
     weight_decay, maximize = float(group["weight_decay"]), group["maximize"]
 
     def update(parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor], lr: float) -> None:
+        if momentum and lr < SMALLEST_FUSED_LR:
+            steps = torch._foreach_mul(gradients, -lr if maximize else lr)
+            torch._foreach_add_(steps, parameters, alpha=lr * weight_decay)
+            torch._foreach_mul_(buffers, momentum)
+            torch._foreach_add_(buffers, steps)
+            torch._foreach_add_(parameters, buffers, alpha=-final_lr)
+            return
         torch._fused_sgd_(
             parameters,
             gradients,
