@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -230,7 +231,13 @@ def _scale(advice: Advice) -> str:
 
 
 def _list_conditions(advice: Advice) -> list[str]:
-    about, noise = advice.about, advice.over_training[-1]
+    about, noise, outlook = advice.about, advice.over_training[-1], advice.outlook
+    initialisations = "no other initialisations, because these weights are given"
+    if outlook.initialisations:
+        spread = math.exp(outlook.spread)
+        initialisations = (
+            f"a factor of {spread:.2g} between initialisations, of which {outlook.initialisations} were tried"
+        )
     spent = ", ".join(f"{name} {format_duration(value)}" for name, value in about.seconds.items())
     return [
         f"Measured after {about.steps:,} steps ({about.epochs:.3g} epochs; the warm-up is "
@@ -245,6 +252,11 @@ def _list_conditions(advice: Advice) -> list[str]:
         f"Memory: {advice.memory.method}; it limits {advice.memory.limits}.",
         f"Curvature by central differences over a radius of {format_number(about.lipschitz_radius)} "
         f"(a thousandth of ‖w‖). Seed {about.seed}.",
+        f"The interval of the noise scale includes its drift, typically by a factor of {math.exp(outlook.drift):.2g} in "
+        f"each of {outlook.doublings:.2g} further doublings of the steps, and {initialisations}. It is a model of the "
+        "critical batch; on language models it was off by orders of magnitude (Merrill et al. 2025, arXiv 2505.23971): "
+        "--branch trains at other batches instead. Of the intervals of time promised for seven small problems 15 of 18 "
+        "held (benchmarks/advise.py).",
         "What B* does not include: generalisation. It is the batch with the least expected time to a training loss; "
         "--verify compares B and 2B by training.",
     ]

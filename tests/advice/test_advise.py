@@ -122,7 +122,17 @@ def test_the_page_is_whole_and_fetches_nothing(advised, tmp_path):
         "Curvature along",
     ):
         assert heading in text
-    for said in ("Overhead:", "BatchNorm:", "radius", "Seed 0", "Prior, not mixed in", "layers.0.weight", "2/lr"):
+    for said in (
+        "orders of magnitude",
+        "further doublings",
+        "Overhead:",
+        "BatchNorm:",
+        "radius",
+        "Seed 0",
+        "Prior, not mixed in",
+        "layers.0.weight",
+        "2/lr",
+    ):
         assert said in text
     assert sorted(path.name for path in path.parent.iterdir()) == ["advise.html", "advise.json"]
 
