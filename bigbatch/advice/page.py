@@ -252,7 +252,7 @@ def _list_conditions(advice: Advice) -> list[str]:
         f"Memory: {advice.memory.method}; it limits {advice.memory.limits}.",
         f"Curvature by central differences over a radius of {format_number(about.lipschitz_radius)} "
         f"(a thousandth of ‖w‖). Seed {about.seed}.",
-        f"The interval of the noise scale includes its drift, typically by a factor of {math.exp(outlook.drift):.2g} in "
+        f"The interval of the noise scale includes its drift, usually a factor of {math.exp(outlook.drift):.2g} in "
         f"each of {outlook.doublings:.2g} further doublings of the steps, and {initialisations}. It is a model of the "
         "critical batch; on language models it was off by orders of magnitude (Merrill et al. 2025, arXiv 2505.23971): "
         "--branch trains at other batches instead. Of the intervals of time promised for seven small problems 15 of 18 "
