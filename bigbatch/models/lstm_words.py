@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
@@ -48,7 +49,8 @@ class WordLSTM(nn.Module):
 
     def zero_state(self, streams: int) -> HiddenState:
         """Return the hidden state before the first word of each stream."""
-        zeros = self.head.weight.new_zeros(self.lstm.num_layers, streams, self.lstm.hidden_size)
+        weight, shape = self.head.weight, (self.lstm.num_layers, streams, self.lstm.hidden_size)
+        zeros = torch.zeros(shape, dtype=weight.dtype, device=weight.device)  # new_zeros of a shard is one itself
         return zeros, zeros.clone()
 
     def forward(self, tokens: Tensor, state: HiddenState | None = None) -> tuple[Tensor, HiddenState]:

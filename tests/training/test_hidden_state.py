@@ -166,3 +166,12 @@ def test_the_ptb_lstm_learns_at_both_ends_of_legw(tmp_path, global_batch, steps,
     assert folder.status == "done"
     assert losses[-1] < losses[0] - fall
     assert summary["test_perplexity"] < 10_000
+
+
+def test_sharded_weights_keep_a_hidden_state(tmp_path, text):
+    run = text_run(epochs=1, micro_batch=6)
+    alone = trained(run, tmp_path / "alone", text)
+    sharded = run.with_settings(["engine=fsdp"])
+    bigbatch("train", write_run(sharded, tmp_path), "--ranks", 2, "--runs-dir", tmp_path, "--data-dir", text)
+    a, b = final_weights(alone), final_weights(tmp_path / sharded.folder_name)
+    assert all(torch.allclose(a[name], b[name], atol=1e-10) for name in a)
