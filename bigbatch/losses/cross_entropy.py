@@ -12,7 +12,7 @@ from bigbatch import parts
 class Config(parts.Config):
     """The target is 1 − ε + ε/K for the sample's class and ε/K for each of the others, ε = label_smoothing."""
 
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    label_smoothing: float = Field(0.0, ge=0, lt=1, description="ε, spread evenly over all classes")
 
 
 def per_sample_loss(logits: Tensor, targets: Tensor, config: Config) -> Tensor:

@@ -22,10 +22,10 @@ from bigbatch.models.blocks.input_checks import image_shape
 
 
 class Config(parts.Config):
-    variant: Literal["imagenet", "cifar"] = "imagenet"
-    tower: Literal["one", "two"] = "one"
-    batch_norm: bool = False
-    dropout: float = Field(0.5, ge=0, lt=1)
+    variant: Literal["imagenet", "cifar"] = Field("imagenet", description="for large or small images")
+    tower: Literal["one", "two"] = Field("one", description="one: Krizhevsky 2014; two: the original, as in LARS")
+    batch_norm: bool = Field(False, description="AlexNet-BN: BatchNorm in the place of LRN")
+    dropout: float = Field(0.5, ge=0, lt=1, description="on the inputs of hidden linear layers")
 
 
 class Geometry(NamedTuple):

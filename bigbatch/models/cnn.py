@@ -13,10 +13,10 @@ from bigbatch.models.blocks.input_checks import image_shape
 class Config(parts.Config):
     """Two 3 x 3 convolutions of `width` and 2 `width` channels, one hidden layer of `hidden` units."""
 
-    width: PositiveInt = 16
-    hidden: PositiveInt = 64
-    batch_norm: bool = False
-    dropout: float = Field(0.0, ge=0, lt=1)
+    width: PositiveInt = Field(16, description="channels of the first convolution; the second has twice as many")
+    hidden: PositiveInt = Field(64, description="units before the last layer")
+    batch_norm: bool = Field(False, description="BatchNorm after each convolution")
+    dropout: float = Field(0.0, ge=0, lt=1, description="before the last layer")
 
 
 class CNN(nn.Module):

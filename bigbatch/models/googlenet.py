@@ -20,9 +20,9 @@ from bigbatch.models.blocks.input_checks import image_shape
 class Config(parts.Config):
     """five_by_five: the paper's 5 x 5 kernels; None uses 5 x 5 without BatchNorm and 3 x 3 with it."""
 
-    batch_norm: bool = False
-    five_by_five: bool | None = None
-    dropout: float = Field(0.4, ge=0, lt=1)
+    batch_norm: bool = Field(False, description="torchvision's network with BatchNorm; else the paper's with LRN")
+    five_by_five: bool | None = Field(None, description="5 x 5 kernels; null: without BatchNorm only")
+    dropout: float = Field(0.4, ge=0, lt=1, description="before the last layer")
 
     @property
     def large_kernel(self) -> int:

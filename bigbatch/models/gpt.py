@@ -23,10 +23,10 @@ _INIT_STD = 0.02  # of GPT-2; layers that add to the residual stream have it div
 class Config(parts.Config):
     """The width of the residual stream is divided over the heads; the MLP is four times as wide."""
 
-    layers: PositiveInt = 2
-    heads: PositiveInt = 4
-    width: PositiveInt = 128
-    dropout: float = Field(0.0, ge=0, lt=1)  # on embeddings, attention weights and what each layer adds
+    layers: PositiveInt = Field(2, description="blocks of attention and MLP")
+    heads: PositiveInt = Field(4, description="attention heads of each layer")
+    width: PositiveInt = Field(128, description="of the residual stream; a multiple of heads")
+    dropout: float = Field(0.0, ge=0, lt=1, description="on embeddings, attention weights and what each layer adds")
 
 
 class Attention(nn.Module):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from bigbatch import parts
@@ -19,8 +19,8 @@ from bigbatch.models.blocks.input_checks import image_shape
 class Config(parts.Config):
     """init "tensorflow" is Glorot with forget gates at 1, as in the paper; "torch" starts slowly at large batches."""
 
-    hidden: PositiveInt = 128
-    init: Literal["tensorflow", "torch"] = "tensorflow"
+    hidden: PositiveInt = Field(128, description="units of the LSTM and of the layer before it")
+    init: Literal["tensorflow", "torch"] = Field("tensorflow", description="whose initial weights")
 
 
 class RowLSTM(nn.Module):

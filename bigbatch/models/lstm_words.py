@@ -22,12 +22,14 @@ HiddenState = tuple[Tensor, Tensor]  # h and c, each [layers, streams, hidden]
 class Config(parts.Config):
     """init "uniform" is TensorFlow's PTB tutorial: ±init_scale, LSTM biases 0. "tensorflow": Glorot, forget gates 1."""
 
-    embedding: PositiveInt = 200
-    hidden: PositiveInt = 200
-    layers: PositiveInt = 2
-    dropout: float = Field(0.0, ge=0, lt=1)  # on what goes into and comes out of each layer, never between steps
-    init: Literal["uniform", "tensorflow", "torch"] = "uniform"
-    init_scale: float = Field(0.1, gt=0)
+    embedding: PositiveInt = Field(200, description="width of a word's vector")
+    hidden: PositiveInt = Field(200, description="units of each LSTM layer")
+    layers: PositiveInt = Field(2, description="LSTM layers")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="on what goes into and comes out of each layer, never between steps"
+    )
+    init: Literal["uniform", "tensorflow", "torch"] = Field("uniform", description="the kind of initial weights")
+    init_scale: float = Field(0.1, gt=0, description="the bound of uniform initial weights")
 
 
 class WordLSTM(nn.Module):

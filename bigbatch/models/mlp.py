@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from bigbatch import parts
@@ -16,7 +16,7 @@ from bigbatch.models.blocks.input_checks import require_classes
 class Config(parts.Config):
     """The width of each hidden layer, from the input on; none is logistic regression."""
 
-    hidden: tuple[PositiveInt, ...] = (64,)
+    hidden: tuple[PositiveInt, ...] = Field((64,), description="widths, from the input on")
 
 
 class MLP(nn.Module):

@@ -19,10 +19,12 @@ from bigbatch.models.blocks.input_checks import image_shape
 class Config(parts.Config):
     """stem "cifar" is a 3 x 3 convolution without stride or pooling, for images of about 32 pixels."""
 
-    depth: Literal[18, 34, 50, 101, 152] = 50
-    stem: Literal["imagenet", "cifar"] = "imagenet"
-    width: float = Field(1.0, gt=0)  # multiplies the channels of every layer
-    zero_init_residual: bool = False  # each block starts as the identity (Goyal et al. 2017, section 5.1)
+    depth: Literal[18, 34, 50, 101, 152] = Field(50, description="layers with weights")
+    stem: Literal["imagenet", "cifar"] = Field("imagenet", description="the first layer, for large or small images")
+    width: float = Field(1.0, gt=0, description="multiplies the channels of every layer")
+    zero_init_residual: bool = Field(
+        False, description="each block starts as the identity (Goyal et al. 2017, section 5.1)"
+    )
 
 
 class BasicBlock(nn.Module):

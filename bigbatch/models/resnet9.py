@@ -19,8 +19,8 @@ _LOGIT_SCALE = 0.125
 class Config(parts.Config):
     """Stages have 1, 2, 4 and 8 times `width` channels."""
 
-    width: PositiveInt = 64
-    dropout: float = Field(0.0, ge=0, lt=1)  # before the last layer
+    width: PositiveInt = Field(64, description="channels of the first stage")
+    dropout: float = Field(0.0, ge=0, lt=1, description="before the last layer")
 
 
 class Residual(nn.Module):

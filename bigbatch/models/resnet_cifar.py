@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
 from bigbatch import parts
@@ -17,7 +18,7 @@ from bigbatch.models.blocks.input_checks import image_shape
 class Config(parts.Config):
     """depth = 6n + 2: n blocks of two convolutions in each of three stages, a first convolution, a last linear."""
 
-    depth: Literal[20, 32, 44, 56, 110] = 20
+    depth: Literal[20, 32, 44, 56, 110] = Field(20, description="layers with weights")
 
 
 def pad_shortcut(x: Tensor, channels: int, stride: int) -> Tensor:

@@ -49,8 +49,8 @@ _MODULES = {
 class TorchConfig(parts.Config):
     """The options that all of torch's optimizers have; weight decay is L2, added to the gradient."""
 
-    lr: float = Field(0.1, ge=0)
-    weight_decay: float = Field(0.0, ge=0)
+    lr: float = Field(0.1, ge=0, description="the learning rate; a schedule may scale, warm up and decay it")
+    weight_decay: float = Field(0.0, ge=0, description="L2: added to the gradient, times the weights")
 
 
 def builder_for(

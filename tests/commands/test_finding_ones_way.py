@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bigbatch import parts
 from bigbatch.cli import main
 from bigbatch.run import Run
 
@@ -17,6 +18,13 @@ def run_command(capsys, *arguments: str) -> tuple[int, str]:
 
 def test_every_field_of_a_run_has_a_meaning():
     assert [name for name, field in Run.model_fields.items() if not field.description] == []
+
+
+def test_every_option_of_models_and_losses_has_a_meaning():
+    for kind in ("models", "losses"):
+        for part in parts.names(kind):
+            options = parts.find(kind, part).Config.model_fields
+            assert [name for name, field in options.items() if not field.description] == ["name"], part
 
 
 def test_show_prints_values_and_where_they_come_from(capsys):

@@ -13,6 +13,17 @@ from torch.optim import Optimizer
 from bigbatch import layers, parts
 
 Momentum = Annotated[float, Field(ge=0, lt=1)]
+DESCRIPTIONS = {
+    "lr": "the learning rate; a schedule may scale, warm up and decay it",
+    "momentum": "what a step keeps of the last one",
+    "weight_decay": "β: how strongly weights are drawn towards zero",
+    "nesterov": "Nesterov's momentum",
+    "betas": "what the averages of the gradient and of its square keep in each step",
+    "eps": "added to the divisor",
+    "trust_coefficient": "η of the layer-wise learning rate",
+    "trust_clip": "layer-wise learning rates are at most 1",
+    "exclude": "the rule for tensors that take lr as it is; see bigbatch/layers.py",
+}
 # a run describes the training, not how its arithmetic is done
 _NOT_IN_CONFIG = ("self", "params", "maximize", "foreach", "fused")
 
@@ -25,7 +36,7 @@ def config_from_constructor(optimizer: type[Optimizer], **flags: str | bool) -> 
     """
     types = get_type_hints(optimizer.__init__, include_extras=True) | {"exclude": layers.RuleName}
     fields: dict[str, Any] = {
-        name: (types.get(name, Any), argument.default)
+        name: (types.get(name, Any), Field(argument.default, description=DESCRIPTIONS.get(name)))
         for name, argument in inspect.signature(optimizer.__init__).parameters.items()
         if name not in _NOT_IN_CONFIG and argument.default is not argument.empty
     }
