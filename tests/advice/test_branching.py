@@ -92,10 +92,11 @@ def test_what_does_not_fit_is_told():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_branching_agrees_with_a_sweep_of_digits_within_a_factor_of_two():
-    """Samples to a loss at batches of 4 to 256, fitted, against one advice of the recipe (8 minutes of one core)."""
+    """Samples to a loss at batches of 8 to 256, fitted, against one advice of the recipe (minutes of one core)."""
     torch.set_num_threads(1)
-    needed = {batch: [samples_to(0.2, batch, seed) for seed in range(3)] for batch in (4, 8, 16, 32, 64, 128, 256)}
+    needed = {batch: [samples_to(0.2, batch, seed) for seed in range(2)] for batch in (8, 16, 32, 64, 128, 256)}
     swept = critical_batch(needed)
     advice = advise_run(load_run("digits"), seconds=60.0, steps=90, branch=True)
     print(f"sweep {swept.describe()}, branching {advice.branched.said}, noise scale {advice.noise_scale:.3g}")
