@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
@@ -21,7 +21,7 @@ command = App(
     name="filter", help="Drop the training samples that are outliers of their class in a trained network's features."
 )
 
-_AUDIT_COLUMNS = 140  # characters of an audit's table
+_TABLE_COLUMNS = 140  # characters of wide tables, also where the output is not a terminal
 
 FilterSettings = Annotated[
     list[str] | None,
@@ -111,6 +111,18 @@ def compare_filters(
     recipe: Annotated[str | None, Parameter(help="train this on each of them")] = None,
     settings: Settings = None,
     seeds: Annotated[int, Parameter(help="trainings per result")] = 3,
+    global_batch: Annotated[
+        list[int] | None, Parameter(negative="", consume_multiple=True, help="several batches, like 512 8192")
+    ] = None,
+    budget: Annotated[
+        list[Literal["epochs", "steps"]] | None,
+        Parameter(negative="", consume_multiple=True, help="epochs of what is kept, or steps as with all samples"),
+    ] = None,
+    random_draws: Annotated[int, Parameter(help="random controls of each result, of the same size per class")] = 0,
+    equal_sizes: Annotated[
+        bool, Parameter(negative="", help="of each class, drop only as many as the result that drops least")
+    ] = False,
+    out: Annotated[Path | None, Parameter(help="a folder for tables as CSV and a page")] = None,
     runs_dir: RunsDir = Path("runs"),
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -119,11 +131,22 @@ def compare_filters(
     from bigbatch import curation
 
     request = curation.ComparisonRequest(
-        results, recipe, settings or [], seeds, runs_dir=runs_dir, data_dir=data_dir, quiet=quiet
+        results,
+        recipe,
+        settings or [],
+        seeds,
+        global_batch or [],
+        budget or ["epochs"],
+        random_draws,
+        equal_sizes,
+        out,
+        runs_dir=runs_dir,
+        data_dir=data_dir,
+        quiet=quiet,
     )
-    rows = curation.compare_results(request)
-    if not quiet:
-        _print_comparison(rows, request.build_run())
+    _print_comparison(curation.compare_results(request), request.build_run())
+    if out is not None:
+        print(out / "index.html")
     return DONE
 
 
@@ -188,7 +211,7 @@ def audit_filters(
     for drop in request.drops:
         columns, lines = curation.summarise_audit(rows, drop)
         title = f"{100 * drop:g} % of each class dropped; recall of each kind in %"
-        print_table(columns, lines, left=("extractor", "filter"), title=title, min_width=_AUDIT_COLUMNS)
+        print_table(columns, lines, left=("extractor", "filter"), title=title, min_width=_TABLE_COLUMNS)
     print(out / "index.html")
     return DONE
 
@@ -202,7 +225,7 @@ def _print_manifest(manifest: Manifest) -> None:
     for name, row in [*counts.by_class.items(), ("all", counts)]:
         total = row.kept + row.dropped
         percent = f"{100 * row.dropped / total if total else 0:.2f}"
-        radii = [f"{eps[name]:.3f}", f"{knees[name]:.3f}"] if name in eps else ["", ""] if eps else []
+        radii = [f"{each[name]:.3f}" if name in each else "" for each in (eps, knees)] if eps else []
         rows.append([name, f"{row.kept:,}", f"{row.dropped:,}", percent, *radii])
     title = f"{manifest.dataset.config['name']}: {manifest.filter['name']} filter"
     print_table(columns, rows, left=("class",), title=title)
@@ -214,16 +237,16 @@ def _print_manifest(manifest: Manifest) -> None:
 
 
 def _print_comparison(rows: Sequence[ComparisonRow], run: Run | None) -> None:
-    names, title = [row.name for row in rows], None
+    from bigbatch.curation import summarise_trainings
+
+    names = [row.name for row in rows]
+    sizes = [[row.name, f"{row.counts.kept:,}", f"{row.counts.dropped:,}"] for row in rows]
+    print_table(["filter", "kept", "dropped"], sizes, left=("filter",))
     if run:
         budget = f"{run.epochs} epochs" if run.epochs else f"{run.steps} steps"
-        title = f"trained: {run.model.name}, global batch {run.model_dump(mode='json')['global_batch']}, {budget}"
-    columns = ["filter", "kept", "dropped", *(("test accuracy %", "steps") if run else ())]
-    sizes = [
-        [row.name, f"{row.counts.kept:,}", f"{row.counts.dropped:,}", *((row.accuracy, row.steps) if run else ())]
-        for row in rows
-    ]
-    print_table(columns, sizes, left=("filter",), title=title)
+        title = f"trained: {run.model.name}, {budget}; 95 % intervals over seeds, differences of the same seeds"
+        columns, lines = summarise_trainings(rows)
+        print_table(columns, lines, left=("filter",), title=title, min_width=_TABLE_COLUMNS)
     overlaps = [[row.name, *(f"{row.jaccard_dropped[name]:.3f}" for name in names)] for row in rows]
     corner = "dropped by both / by either"
     print_table([corner, *names], overlaps, left=(corner,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigbatch.curation.audit import AuditRequest, AuditRow, audit_filters, summarise_audit
-from bigbatch.curation.comparison import ComparisonRequest, ComparisonRow, compare_results
+from bigbatch.curation.comparison import ComparisonRequest, ComparisonRow, compare_results, summarise_trainings
 from bigbatch.curation.rounds import FilterRequest, check_output_file, filter_dataset
 from bigbatch.curation.tuning import TuningRequest, tune_filter
 
@@ -19,5 +19,6 @@ __all__ = [
     "compare_results",
     "filter_dataset",
     "summarise_audit",
+    "summarise_trainings",
     "tune_filter",
 ]

@@ -28,6 +28,7 @@ from bigbatch.curation import (
 )
 from bigbatch.errors import Problem
 from bigbatch.filters import rebuild
+from bigbatch.filters.pipeline.results import SampleCounts
 from bigbatch.run import Run
 from bigbatch.training.loop import train
 
@@ -126,13 +127,16 @@ def test_filters_of_one_dataset_are_compared_by_size_overlap_class_and_training(
     assert net.jaccard_dropped["random"] < 0.2
     assert net.jaccard_dropped["net"] == full.jaccard_dropped["full"] == 1
     assert full.jaccard_kept["net"] == pytest.approx(net.counts.kept / 1437)
-    assert all(len(row.accuracies) == 2 for row in rows)
-    assert (net.steps, full.steps) == (-(-net.counts.kept // 128), 12)
+    assert all(len(row.accuracies(("128", "epochs"))) == 2 for row in rows)
+    steps = {row.name: row.trainings[0].steps for row in rows}
+    assert (steps["net"], steps["full"]) == (-(-net.counts.kept // 128), 12)
+    line = ["filter", "compare", *map(str, paths), "--recipe", recipe, "--set", "epochs=1", "--seeds", "2", "--quiet"]
     with pytest.raises(SystemExit, match="0"):
-        main(["filter", "compare", *map(str, paths), "--recipe", recipe, "--set", "epochs=1", "--seeds", "2"])
+        main([*line, "--out", "compared"])
     printed = capsys.readouterr().out
     assert "(n=2)" in printed
     assert "dropped by both / by either" in printed
+    assert {path.name for path in (tmp_path / "compared").iterdir()} == {"compare.csv", "sizes.csv", "index.html"}
     with pytest.raises(Problem, match="needs two results or more, got 1"):
         compare_results(ComparisonRequest(paths[:1]))
     with pytest.raises(Problem, match=r"full\.npz is given twice: name each result once"):
@@ -146,16 +150,50 @@ def test_filters_of_unlike_datasets_are_not_compared(tmp_path):
         compare_results(ComparisonRequest([tmp_path / "a.npz", tmp_path / "b.npz"]))
 
 
-@pytest.mark.parametrize(
-    ("accuracies", "diverged", "text"),
-    [
-        ([0.93, 0.94, 0.95], 0, "94.00 ± 1.00 (n=3)"),
-        ([0.93], 1, "93.00 (n=1), 1 diverged"),
-        ([], 2, "none, 2 diverged"),
-    ],
-)
-def test_accuracies_have_a_standard_deviation(accuracies, diverged, text):
-    assert comparison.ComparisonRow("a", {}, {}, {}, accuracies, diverged).accuracy == text
+def test_batches_budgets_and_random_draws_are_a_grid_with_differences_of_the_same_seeds(tmp_path, recipe):
+    options = {"filter_name": "random", "quiet": True}
+    for name, settings in (("a", ["drop=0.3"]), ("b", ["drop=0.5", "seed=1"])):
+        filter_dataset(FilterRequest("digits", out=tmp_path / f"{name}.npz", settings=settings, **options))
+    request = ComparisonRequest(
+        [tmp_path / "a.npz", tmp_path / "b.npz"],
+        recipe=recipe,
+        settings=["epochs=1"],
+        seeds=2,
+        global_batches=[128, 512],
+        budgets=["epochs", "steps"],
+        random_draws=1,
+        equal_sizes=True,
+        out=tmp_path / "out",
+        runs_dir=tmp_path / "runs",
+        quiet=True,
+    )
+    a, b = compare_results(request)
+    assert a.counts.by_class == b.counts.by_class
+    assert a.counts.dropped == int((~filters.load(tmp_path / "a.npz").mask).sum())
+    assert len(a.trainings) == 2 * 2 * 2 * 2
+    assert {one.steps for one in a.trainings if one.budget == "steps"} == {12, 3}  # of all 1,437 samples
+    assert {one.steps for one in a.trainings if one.budget == "epochs"} == {8, 2}  # of 1,006
+    columns, lines = comparison.summarise_trainings([a, b])
+    assert columns[4:6] == ["minus a", "minus random"]
+    assert len(lines) == 8
+    setting = ("128", "epochs")
+    first, second = a.accuracies(setting), b.accuracies(setting)
+    mean = 50 * sum(second[seed] - first[seed] for seed in (0, 1))
+    (line,) = (line for line in lines if line[:3] == ["b", *setting])
+    assert line[4].startswith(f"{mean:+.2f} ± ")
+    with (tmp_path / "out/compare.csv").open() as file:
+        assert len(file.readlines()) == 1 + 32
+
+
+def test_differences_are_paired_and_have_intervals():
+    def row(name, accuracies):
+        trainings = [comparison.Training(0, "64", "epochs", seed, 5, value) for seed, value in enumerate(accuracies)]
+        return comparison.ComparisonRow(name, SampleCounts(1, 0, {}), {}, {}, trainings)
+
+    # differences of 1, 2 and 3 points: mean 2, s = 1, t(.975, 2) = 4.3027, half = 4.3027 / sqrt(3) = 2.48
+    rows = [row("a", [0.90, 0.80, 0.70, 0.5]), row("b", [0.91, 0.82, 0.73, None])]
+    _, lines = comparison.summarise_trainings(rows)
+    assert lines[1][3:] == ["82.00 ± 22.36 (n=3)", "+2.00 ± 2.48 (n=3)", "-", "5", "1"]
 
 
 def test_tuning_finds_options_without_the_test_set(tmp_path, recipe, monkeypatch):
