@@ -112,10 +112,7 @@ def read_run(path: Path) -> RunRecord:
     summary = _read_json(path / "summary.json", troubles) if (path / "summary.json").exists() else {}
     rows: list[dict[str, Any]] = []  # up to the first that cannot be read
     try:
-        for row in read_rows(path / "metrics.jsonl"):
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-                raise Problem(f"row {len(rows) + 1} of metrics.jsonl has no step")
-            rows.append(row)
+        rows.extend(read_rows(path / "metrics.jsonl"))
     except (Problem, OSError, ValueError) as error:
         troubles.append(str(error))
     if about and not isinstance(about.get("run"), dict):

@@ -143,11 +143,11 @@ DAMAGE = {
         lambda folder: (folder / "run.json").write_text((folder / "run.json").read_text().replace("256", "128")),
         "run.json was changed",
     ),
-    "no text": (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe{}\n{}\n"), "codec can't decode"),
+    "no text": (lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff\xfe{}\n{}\n"), "is not a row"),
     "broken line": (cut_a_line, "line 2 of"),
     "no step": (
         lambda folder: (folder / "metrics.jsonl").write_text('{"a": 1}\n5\n'),
-        "row 1 of metrics.jsonl has no step",
+        "it is not an object with a step",
     ),
     "no rows": (lambda folder: (folder / "metrics.jsonl").unlink(), ""),
     "no summary": (lambda folder: (folder / "summary.json").unlink(), "has no summary.json"),
