@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -16,6 +20,10 @@ class Slice:
     @property
     def count(self) -> int:
         return self.stop - self.start
+
+    def of(self, values: Tensor) -> Tensor:
+        """Return the rows of this slice."""
+        return values[self.start : self.stop]
 
 
 def split_evenly(start: int, stop: int, parts: int) -> list[Slice]:

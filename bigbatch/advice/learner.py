@@ -114,13 +114,13 @@ class Learner:
     def close(self) -> None:
         """End worker processes."""
 
-    def _update(self, batch: int, lr: float) -> float:
+    def _train_on_next_batch(self, batch: int, lr: float) -> float:
         """Train on the next batch of this size and return its loss."""
         raise NotImplementedError
 
     def step(self, batch: int, lr: float | None = None) -> float:
         """Train on the next batch of this size and return its loss."""
-        loss = self._update(batch, self.lr() if lr is None else lr)
+        loss = self._train_on_next_batch(batch, self.lr() if lr is None else lr)
         self.steps += 1
         self.samples += batch
         return loss
@@ -207,7 +207,7 @@ class ModuleLearner(Learner):
     def skip_ahead(self, number: int) -> None:
         self.data_position = self.data_position[0] + 1 + number, 0
 
-    def _update(self, batch: int, lr: float) -> float:
+    def _train_on_next_batch(self, batch: int, lr: float) -> float:
         return update_weights(
             self.optimizer, lr, partial(self._compute_gradient, batch), lambda loss: self._require_finite(loss, lr)
         )
@@ -333,7 +333,7 @@ class RunLearner(Learner):
         self.at_rest.gradient.forward.time_trial(count, self.now)
         return self.clock() - started
 
-    def _update(self, batch: int, lr: float) -> float:
+    def _train_on_next_batch(self, batch: int, lr: float) -> float:
         batches, offset = self.at_rest.batches, self.at_rest.progress.offset
         if (self._is_text and batch != self._streams) or batches.epoch_samples(batch) - offset < batch:
             self._start_epoch(1)

@@ -45,7 +45,7 @@ class TensorSummary(Record):
 
 
 @dataclass(frozen=True)
-class ScheduleRule(Record):
+class ScaledSchedule(Record):
     """The learning rate and the warm-up at one batch."""
 
     OMIT_IF_NONE = ("global_batch", "trust_coefficient", "too_long")
@@ -63,17 +63,17 @@ def scale_schedule(
     layers: Iterable[TensorSummary] | None,
     weight_decay: float,
     total_epochs: float | None,
-) -> dict[str, ScheduleRule]:
+) -> dict[str, ScaledSchedule]:
     """Learning rate and warm-up epochs at `batch`, by each rule; LARS only with layers, where the learning rate is that
     of a plain gradient."""
     by_legw, by_goyal = legw(baseline, batch), goyal(baseline, batch)
     linear_warmup = by_goyal.warmup_epochs if batch > baseline.global_batch else baseline.warmup_epochs
 
-    def rule(lr: float, warmup: float, trust: float | None = None) -> ScheduleRule:
-        return ScheduleRule(lr, warmup, None, total_epochs is not None and warmup > total_epochs, trust)
+    def rule(lr: float, warmup: float, trust: float | None = None) -> ScaledSchedule:
+        return ScaledSchedule(lr, warmup, None, total_epochs is not None and warmup > total_epochs, trust)
 
     rules = {
-        "baseline": ScheduleRule(baseline.lr, baseline.warmup_epochs, baseline.global_batch),
+        "baseline": ScaledSchedule(baseline.lr, baseline.warmup_epochs, baseline.global_batch),
         "legw": rule(by_legw.lr, by_legw.warmup_epochs),
         "linear": rule(by_goyal.lr, linear_warmup),
     }

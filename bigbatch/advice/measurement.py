@@ -104,7 +104,7 @@ class Conditions(Record):
 
 
 @dataclass(frozen=True)
-class Measurements:
+class MeasurementResults:
     noise: NoiseSample
     outlook: NoiseOutlook
     memory: costs.MemoryUse
@@ -116,7 +116,7 @@ class Measurements:
     warnings: list[str]
 
 
-def measure_learner(learner: Learner, options: AdviceOptions, recorded: History) -> Measurements:
+def measure_learner(learner: Learner, options: AdviceOptions, recorded: History) -> MeasurementResults:
     """All measurements; points over the training are added to those that are recorded."""
     options.check_batches(learner.data_cap)
     spent: dict[str, float] = {}
@@ -172,7 +172,7 @@ def measure_learner(learner: Learner, options: AdviceOptions, recorded: History)
         device=str(learner.device),
         **describe_mode(learner.model, noise.micro_batch),
     )
-    return Measurements(
+    return MeasurementResults(
         noise=noise,
         outlook=outlook,
         memory=memory,

@@ -58,7 +58,7 @@ def build_page(advice: Advice) -> Page:
     page.table(
         ["against now", f"at {advice.now:,}", f"at {advice.batch:,}", "factor (90 %)"], report.list_expectations(advice)
     )
-    page.table(["rule", f"learning rate at {advice.batch:,}", "warm-up"], report.list_schedule_rules(advice))
+    page.table(["rule", f"learning rate at {advice.batch:,}", "warm-up"], report.list_scaled_schedules(advice))
     page.text(f"Prior, not mixed in: {_PRIOR}.")
     page.charts([_prior_chart()])
 

@@ -21,8 +21,8 @@ from bigbatch.advice.goodput import (
 )
 from bigbatch.advice.history import CurvaturePeak, CurvaturePoint, NoisePoint, StridePoint
 from bigbatch.advice.learner import Learner
-from bigbatch.advice.learning_rates import ScheduleRule, TensorSummary, scale_schedule
-from bigbatch.advice.measurement import Conditions, Measurements
+from bigbatch.advice.learning_rates import ScaledSchedule, TensorSummary, scale_schedule
+from bigbatch.advice.measurement import Conditions, MeasurementResults
 from bigbatch.advice.noise import NoiseOutlook, project_noise
 from bigbatch.artifacts import atomic
 from bigbatch.artifacts.metrics import dump_json
@@ -54,7 +54,7 @@ class Advice(Record):
     data_cap: int
     limited_by: str | None  # data, memory, or times: the smallest batch that was timed
     now: int
-    schedule: dict[str, ScheduleRule]
+    schedule: dict[str, ScaledSchedule]
     expected: dict[str, Expectation]  # steps, samples and seconds
     goodput: list[GoodputPoint]
     step_times: StepTimes
@@ -87,7 +87,7 @@ class Advice(Record):
         return build_page(self).write(Path(folder) / "advise.html")
 
 
-def recommend(learner: Learner, found: Measurements, branched: Branching | None = None) -> Advice:
+def recommend(learner: Learner, found: MeasurementResults, branched: Branching | None = None) -> Advice:
     """The advice, without verification. Where branches found a critical batch, that takes the noise scale's place."""
     noise, times = found.noise, found.step_times
     trusted, scale, draws, only_lower_bound = "noise scale", noise.best_known, noise.draws, noise.only_lower_bound
@@ -170,7 +170,7 @@ def _choose_batch(
 
 
 def _list_warnings(
-    learner: Learner, found: Measurements, batch: int, limited_by: str | None, trusted: str
+    learner: Learner, found: MeasurementResults, batch: int, limited_by: str | None, trusted: str
 ) -> list[str]:
     warnings = []
     if found.noise.best_known is None:

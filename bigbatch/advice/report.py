@@ -82,7 +82,7 @@ def list_expectations(advice: Advice) -> list[tuple[str, str, str, str]]:
     return rows
 
 
-def list_schedule_rules(advice: Advice) -> list[tuple[str, str, str]]:
+def list_scaled_schedules(advice: Advice) -> list[tuple[str, str, str]]:
     """Rows of rule, learning rate, warm-up; the baseline first."""
     lars = advice.schedule.get("lars")
     labels = {
@@ -122,7 +122,7 @@ def print_advice(advice: Advice) -> None:
         expected.add_row(*row)
     console.print(expected)
     rules = _make_table(f"learning rate at {advice.batch:,}", "lr", "warm-up")
-    for rule in list_schedule_rules(advice):
+    for rule in list_scaled_schedules(advice):
         rules.add_row(*rule)
     console.print(rules)
     if advice.branched:

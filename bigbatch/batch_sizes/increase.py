@@ -45,8 +45,8 @@ def largest(config: Config) -> int:
 def lr(position: Position, run: ScheduledRun) -> float:
     """Return the schedule's learning rate at the starting batch, times the decay that the batch did not replace.
 
-    Rate over batch, the scale of the noise (section 3), then falls as with the decay itself. A scaling rule sees
-    the starting batch: growth is in the place of decay, not a reason for a higher learning rate.
+    Learning rate over batch, the scale of the noise (section 3), then falls as with the decay itself. A scaling rule
+    sees the starting batch: growth is in the place of decay, not a reason for a higher learning rate.
     """
     options: Config = run.global_batch
     remaining = options.decay.factor(position.epochs, position.total_epochs)

@@ -14,7 +14,7 @@ from pydantic import Field
 from bigbatch import parts
 from bigbatch.datasets import Dataset, sha256
 from bigbatch.datasets.reading.download import FileSet, Remote, check_size, locate_or_download, read_decompressed
-from bigbatch.datasets.reading.text import TokenSequence
+from bigbatch.datasets.reading.text import UnsplitTokens
 from bigbatch.errors import Problem
 
 # bytes and SHA-256 of the published files
@@ -63,8 +63,8 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
     test = _number_tokens(test_text, number_of, paths[config.evaluate])
     spelling = torch.from_numpy(np.frombuffer("\n".join(vocabulary).encode(), np.uint8).copy())
     return Dataset(
-        train=TokenSequence(train, config.steps, shuffle=config.shuffle),
-        test=TokenSequence(test, config.steps),
+        train=UnsplitTokens(train, config.steps, shuffle=config.shuffle),
+        test=UnsplitTokens(test, config.steps),
         classes=vocabulary,
         sample_shape=(config.steps,),
         hash=sha256(train, spelling),

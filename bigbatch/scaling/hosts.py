@@ -69,16 +69,18 @@ def command_on_host(host: str, command: Sequence[str]) -> list[str]:
     return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, shlex.join([*environment, *command])]
 
 
-def rank_commands(hosts: Sequence[str], ranks: int, module: str, arguments: Sequence[str]) -> list[list[str]]:
-    """Return the command of each host that takes part: `ranks` ranks in all, the same number on each."""
-    check_ranks_divide(hosts, ranks)
-    used = hosts[: min(ranks, len(hosts))]
+def build_host_commands(
+    hosts: Sequence[str], world_size: int, module: str, arguments: Sequence[str]
+) -> list[list[str]]:
+    """Return the command of each host that takes part: `world_size` ranks in all, the same number on each."""
+    check_ranks_divide(hosts, world_size)
+    used = hosts[: min(world_size, len(hosts))]
     program = ["-m", module, *arguments]
-    if ranks == 1:
+    if world_size == 1:
         return [command_on_host(used[0], [sys.executable, *program])]
     launcher = [
         *(sys.executable, "-m", "bigbatch.launch.torchrun"),
-        *(f"--nnodes={len(used)}", f"--nproc-per-node={ranks // len(used)}"),
+        *(f"--nnodes={len(used)}", f"--nproc-per-node={world_size // len(used)}"),
         *(f"--master-addr={_host_address(used[0])}", f"--master-port={random.randint(20_000, 59_999)}"),
     ]
     return [command_on_host(host, [*launcher, f"--node-rank={number}", *program]) for number, host in enumerate(used)]

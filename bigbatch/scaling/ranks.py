@@ -73,7 +73,7 @@ def _run_task(task: str, configuration: EngineConfiguration, folder: Path, hosts
     }
     for attempt in range(_ATTEMPTS):
         if hosts:
-            commands = other_hosts.rank_commands(hosts, ranks, __name__, [task])
+            commands = other_hosts.build_host_commands(hosts, ranks, __name__, [task])
         else:
             commands = [
                 processes.rank_command(configuration.engine, ranks, __name__, [task, str(folder)], max_restarts=0)

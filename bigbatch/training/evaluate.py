@@ -76,8 +76,8 @@ def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_
     sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
     count = len(dataset.test)
     by_rank = Split(engine.world_size, micro_batch).slices(count)
-    pieces = by_rank[engine.rank]
-    requests = [FetchRequest.of(torch.arange(piece.start, piece.stop)) for piece in pieces]
+    own = by_rank[engine.rank]
+    requests = [FetchRequest.of(torch.arange(part.start, part.stop)) for part in own]
     with Prefetcher(dataset.test, dataset.workers) as prefetcher:
         prefetcher.prefetch(requests)
         for request in requests:
@@ -87,7 +87,7 @@ def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_
             sums += torch.stack([per_sample_loss(logits, targets).sum(), count_correct(logits, targets)])
     if engine.forward_is_collective:
         inputs, _ = dataset.test.fetch(torch.arange(2))
-        for _ in range(max(len(others) for others in by_rank) - len(pieces)):
+        for _ in range(max(len(others) for others in by_rank) - len(own)):
             model(move_inputs(inputs, model, engine.device))
     loss, accuracy = (engine.sum(sums) / count).tolist()
     return {"test_loss": loss, "test_accuracy": accuracy}

@@ -59,7 +59,7 @@ class MicroBatchForward:
         dataset = batches.dataset
         self.prefetcher = Prefetcher(dataset.train, dataset.workers) if dataset.train.lazy else None
 
-    def __call__(self, batch: Batch, indices: Tensor, piece: Slice) -> tuple[Tensor, Tensor]:
+    def __call__(self, batch: Batch, indices: Tensor, micro_batch: Slice) -> tuple[Tensor, Tensor]:
         """Return per-sample losses and the number of correct predictions.
 
         Dropout depends on the step and on the micro-batch's place in the batch alone.
@@ -70,12 +70,12 @@ class MicroBatchForward:
         else:
             inputs, targets = samples.fetch(indices, seed=self.run.seed, epoch=batch.epoch)
         inputs, targets = move_inputs(inputs, self.model, self.device), targets.to(self.device)
-        rng.seed_torch(self.run.seed, batch.after.step, piece.start, rng.DROPOUT)
+        rng.seed_torch(self.run.seed, batch.after.step, micro_batch.start, rng.DROPOUT)
         with self.autocast():
             if samples.sequential:
                 self.hidden_state = self.hidden_state or HiddenState(batch.global_batch)
-                logits, state = self.wrapped(inputs, self.hidden_state.take(piece))
-                self.hidden_state.put(piece, state)
+                logits, state = self.wrapped(inputs, self.hidden_state.take(micro_batch))
+                self.hidden_state.put(micro_batch, state)
             else:
                 logits = self._call_model(inputs)
         return per_sample_loss(logits, targets, self.run.loss), count_correct(logits, targets)
@@ -95,9 +95,9 @@ class MicroBatchForward:
         """Let the dataset's worker processes, if any, decode the samples of these batches."""
         if self.prefetcher:
             self.prefetcher.prefetch(
-                FetchRequest.of(batch.indices[piece.start : piece.stop], seed=self.run.seed, epoch=batch.epoch)
+                FetchRequest.of(micro_batch.of(batch.indices), seed=self.run.seed, epoch=batch.epoch)
                 for batch in coming
-                for piece in batch.by_rank[rank]
+                for micro_batch in batch.by_rank[rank]
             )
 
     def call_on_two_samples(self) -> Tensor:

@@ -85,23 +85,23 @@ class GlobalGradient:
     def _backward_all(self, batch: Batch, sums: BatchSums) -> None:
         own = batch.by_rank[self.engine.rank]
         # where forward passes communicate, a rank with fewer micro-batches makes calls without an effect
-        idle = max(len(pieces) for pieces in batch.by_rank) - len(own) if self.engine.forward_is_collective else 0
+        idle = max(map(len, batch.by_rank)) - len(own) if self.engine.forward_is_collective else 0
         with self.statistics.accumulate(len(own), batch.micro_batches):
             # the last backward pass sums over ranks, unless a rank has none or a probe reads each gradient by itself
             exact = ExactSum(self.model) if self.run.reduction == "exact" else None
             sums_in_backward = self.engine.forward_is_collective or (
                 self.every_parameter_used and batch.every_rank_has_work and not self.micro_gradients and not exact
             )
-            for piece in own:
-                sync = sums_in_backward and piece is own[-1] and not idle
+            for micro_batch in own:
+                sync = sums_in_backward and micro_batch is own[-1] and not idle
                 with nullcontext() if sync else self.engine.no_sync(self.forward.wrapped):
-                    losses, correct = self.forward(batch, batch.indices[piece.start : piece.stop], piece)
+                    losses, correct = self.forward(batch, micro_batch.of(batch.indices), micro_batch)
                     recorder = self.micro_gradients
-                    with recorder.record(piece.count, batch.count) if recorder else nullcontext():
+                    with recorder.record(micro_batch.count, batch.count) if recorder else nullcontext():
                         (losses.sum() / batch.count).backward()
                 if exact:
                     exact.add()
-                sums.add(losses, correct, piece.count)
+                sums.add(losses, correct, micro_batch.count)
             for number in range(idle):
                 with nullcontext() if number == idle - 1 else self.engine.no_sync(self.forward.wrapped):
                     self._backward_nothing()
@@ -122,5 +122,5 @@ class GlobalGradient:
         """The batch's mean loss with its graph, for optimizers that differentiate it by themselves."""
         own = batch.by_rank[self.engine.rank]
         with self.statistics.frozen():
-            losses = [self.forward(batch, batch.indices[piece.start : piece.stop], piece)[0].sum() for piece in own]
+            losses = [self.forward(batch, micro_batch.of(batch.indices), micro_batch)[0].sum() for micro_batch in own]
         return torch.stack(losses).sum() / batch.count

@@ -19,20 +19,20 @@ class HiddenState:
         self._whole: State | None = None
         self._own: set[Slice] = set()
 
-    def take(self, piece: Slice) -> State | None:
+    def take(self, micro_batch: Slice) -> State | None:
         """Return the state of a micro-batch's streams; None at the start of an epoch."""
         if self._whole is None:
             return None
         # a copy: `put` writes into the whole while the backward pass still needs what was taken
-        own = (tensor[:, piece.start : piece.stop] for tensor in self._whole)
+        own = (tensor[:, micro_batch.start : micro_batch.stop] for tensor in self._whole)
         return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in own)
 
-    def put(self, piece: Slice, state: State) -> None:
+    def put(self, micro_batch: Slice, state: State) -> None:
         if self._whole is None:
             self._whole = tuple(t.new_zeros(t.shape[0], self.streams, t.shape[2]) for t in state)
         for whole, part in zip(self._whole, state, strict=True):
-            whole[:, piece.start : piece.stop] = part.detach()
-        self._own.add(piece)
+            whole[:, micro_batch.start : micro_batch.stop] = part.detach()
+        self._own.add(micro_batch)
 
     def gather(self, engine: Engine) -> list[Tensor] | None:
         """The state of all streams, from all ranks, for a checkpoint."""
@@ -41,8 +41,8 @@ class HiddenState:
         gathered = []
         for whole in self._whole:
             own = torch.zeros_like(whole)
-            for piece in self._own:
-                own[:, piece.start : piece.stop] = whole[:, piece.start : piece.stop]
+            for micro_batch in self._own:
+                own[:, micro_batch.start : micro_batch.stop] = whole[:, micro_batch.start : micro_batch.stop]
             gathered.append(engine.sum(own))
         return gathered
 

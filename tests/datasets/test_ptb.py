@@ -9,7 +9,7 @@ import torch
 from bigbatch import parts
 from bigbatch.datasets import Dataset
 from bigbatch.datasets import load as load_dataset
-from bigbatch.datasets.reading.text import TokenSequence
+from bigbatch.datasets.reading.text import UnsplitTokens
 from bigbatch.errors import Problem
 
 
@@ -25,8 +25,8 @@ def load(folder: Path | None, **options: Any) -> Dataset:
     return load_dataset(parts.configure("datasets", {"name": "ptb", **options}), folder)
 
 
-def tokens(samples: Any) -> TokenSequence:
-    assert isinstance(samples, TokenSequence)
+def tokens(samples: Any) -> UnsplitTokens:
+    assert isinstance(samples, UnsplitTokens)
     return samples
 
 
@@ -57,7 +57,7 @@ def test_level_and_shuffle_are_left_out_of_files_at_their_defaults() -> None:
 
 
 def test_shuffled_windows_are_the_same_for_every_batch() -> None:
-    text = TokenSequence(torch.arange(24), steps=5, shuffle=True)
+    text = UnsplitTokens(torch.arange(24), steps=5, shuffle=True)
     for streams in (1, 3):
         windows = text.as_streams(streams)
         assert not windows.sequential
@@ -87,7 +87,7 @@ def test_other_than_the_published_text_is_refused_by_default(tmp_path: Path) -> 
 
 def test_streams_continue_from_batch_to_batch() -> None:
     # 24 tokens, 23 to predict: 3 streams of 7, windows of 2 begin at 0 2 4, 7 9 11, 14 16 18
-    windows = TokenSequence(torch.arange(100, 124), steps=2).as_streams(3)
+    windows = UnsplitTokens(torch.arange(100, 124), steps=2).as_streams(3)
     assert len(windows) == 9
     first = windows.fetch(torch.tensor([0, 1, 2]))
     second = windows.fetch(torch.tensor([3, 4, 5]))
@@ -98,13 +98,13 @@ def test_streams_continue_from_batch_to_batch() -> None:
 
 
 def test_the_last_window_may_use_the_last_token() -> None:
-    inputs, targets = TokenSequence(torch.arange(9), steps=4).as_streams(2).fetch(torch.tensor([0, 1]))
+    inputs, targets = UnsplitTokens(torch.arange(9), steps=4).as_streams(2).fetch(torch.tensor([0, 1]))
     assert inputs.tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert targets.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
 def test_too_many_streams_name_the_largest_batch() -> None:
-    text = TokenSequence(torch.arange(101), steps=10)
+    text = UnsplitTokens(torch.arange(101), steps=10)
     with pytest.raises(Problem, match="a global batch of at most 10,"):
         text.as_streams(11)
     assert len(text.as_streams(10)) == 10
@@ -112,7 +112,7 @@ def test_too_many_streams_name_the_largest_batch() -> None:
 
 @pytest.mark.parametrize(("length", "streams", "steps"), [(24, 3, 2), (24, 5, 4), (2, 3, 5), (11, 1, 3), (50, 7, 100)])
 def test_evaluation_predicts_every_token_exactly_once(length: int, streams: int, steps: int) -> None:
-    text = TokenSequence(torch.arange(length), steps)
+    text = UnsplitTokens(torch.arange(length), steps)
     predicted: list[int] = []
     for inputs, targets, mask in text.evaluation_windows(streams):
         assert inputs.shape == targets.shape == mask.shape
@@ -124,7 +124,7 @@ def test_evaluation_predicts_every_token_exactly_once(length: int, streams: int,
 
 
 def test_evaluation_streams_carry_on() -> None:
-    items = [inputs[1].tolist() for inputs, _, _ in TokenSequence(torch.arange(13), steps=4).evaluation_windows(2)]
+    items = [inputs[1].tolist() for inputs, _, _ in UnsplitTokens(torch.arange(13), steps=4).evaluation_windows(2)]
     assert items == [[6, 7, 8, 9], [10, 11]]
 
 

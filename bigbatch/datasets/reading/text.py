@@ -18,7 +18,7 @@ class _UnlabelledText:
         raise Problem("text has no labels: choose a filter and a model that work without classes")
 
 
-class TokenSequence(_UnlabelledText):
+class UnsplitTokens(_UnlabelledText):
     """A sequence of int64 token numbers. It has samples once the number of streams, the global batch, is known.
 
     Where windows are shuffled they are the same ones for every global batch.

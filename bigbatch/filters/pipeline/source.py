@@ -81,13 +81,15 @@ def open_feature_source(
             f"{OUT_OF_FOLD}"
         )
     module = models.build(config, dataset)
-    if any_classes and (count := _count_classes(models.read_weights(weights), module, len(dataset.classes))):
+    if any_classes and (
+        count := _find_differing_class_count(models.read_weights(weights), module, len(dataset.classes))
+    ):
         module = models.build(config, replace(dataset, classes=tuple(map(str, range(count)))))
     models.load_weights(module, weights)
     return source_from_module(module, about | {"model": config.model_dump(mode="json")})
 
 
-def _count_classes(weights: dict[str, Tensor], module: nn.Module, classes: int) -> int | None:
+def _find_differing_class_count(weights: dict[str, Tensor], module: nn.Module, classes: int) -> int | None:
     """Return for how many classes weights are: the rows of those that differ from the module's in their rows only."""
     own = module.state_dict()
     counts = {

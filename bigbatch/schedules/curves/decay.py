@@ -46,10 +46,10 @@ class Falling(BaseDecay):
     floor: float = Field(0.0, ge=0, lt=1)  # fraction of the peak
 
     def factor(self, epochs: float, total_epochs: float, warmup_epochs: float = 0.0) -> float:
-        return self.floor + (1 - self.floor) * self.remaining(epochs, total_epochs, warmup_epochs)
+        return self.floor + (1 - self.floor) * self.lr_fraction_above_floor(epochs, total_epochs, warmup_epochs)
 
     @abstractmethod
-    def remaining(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
+    def lr_fraction_above_floor(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
         """Return what is left of the way from the peak to the floor."""
 
 
@@ -80,7 +80,7 @@ class Polynomial(Falling):
     power: float = Field(2.0, gt=0)
     over: Over = "after_warmup"
 
-    def remaining(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
+    def lr_fraction_above_floor(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
         return float((1 - _progress(self.over, epochs, total_epochs, warmup_epochs)) ** self.power)
 
 
@@ -107,7 +107,7 @@ class Cosine(Falling):
     kind: Literal["cosine"] = "cosine"
     over: Over = "after_warmup"
 
-    def remaining(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
+    def lr_fraction_above_floor(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
         return (1 + cos(pi * _progress(self.over, epochs, total_epochs, warmup_epochs))) / 2
 
 
@@ -121,7 +121,7 @@ class WarmupStableDecay(Falling):
     decay_fraction: Fraction = 0.2
     shape: Literal["linear", "sqrt"] = "linear"
 
-    def remaining(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
+    def lr_fraction_above_floor(self, epochs: float, total_epochs: float, warmup_epochs: float) -> float:
         stable_epochs = max(total_epochs * (1 - self.decay_fraction), warmup_epochs)
         progress = _progress("after_warmup", max(epochs, stable_epochs), total_epochs, stable_epochs)
         return 1 - (sqrt(progress) if self.shape == "sqrt" else progress)
