@@ -90,6 +90,7 @@ SMALL: dict[str, tuple[Callable[[Path], None], dict[str, Any], str | None, bool]
     "arrays": (_arrays, {"path": "{folder}/arrays.npz"}, None, False),
     "held_out": (_nothing, {"of": "digits"}, None, False),
     "planted": (_nothing, {"of": "digits", "samples": 300}, None, False),
+    "markov_text": (_nothing, {"tokens": 200, "steps": 5}, None, False),
     "synthetic": (_nothing, {"samples": 20, "sample_shape": (1, 4, 5)}, None, False),
     "hub": (_hub, {"path": "{folder}/saved", "flip": True}, None, True),
 }

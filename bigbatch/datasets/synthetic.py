@@ -1,11 +1,12 @@
-"""Random inputs and labels of a given shape, or random words, kept in memory: for timing."""
+"""Random inputs and labels of a given shape, or random words, kept in memory: for timing, and for first steps."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from bigbatch import parts
@@ -17,6 +18,11 @@ class Config(parts.Config):
     sample_shape: tuple[PositiveInt, ...] = Field((3, 32, 32), min_length=1)  # one number: a text of that many words
     classes: PositiveInt = 10
     samples: PositiveInt = 1024
+    grid: PositiveInt | None = None  # an image is enlarged from this many random pixels per side: neighbours are alike
+    mean: float = 0.0  # of pixels in 0..1; (pixel − mean) / std is what a model gets
+    std: PositiveFloat = 1.0
+
+    later_fields: ClassVar = ("grid", "mean", "std")
 
 
 class SyntheticSamples:
@@ -32,7 +38,12 @@ class SyntheticSamples:
             self.inputs = torch.randint(config.classes, shape, generator=generator)
             self.labels = self.inputs
         else:
-            self.inputs = torch.rand(shape, generator=generator)
+            if config.grid:
+                coarse = torch.rand(*shape[:2], config.grid, config.grid, generator=generator)
+                pixels = torch.nn.functional.interpolate(coarse, size=shape[2:], mode="bilinear")
+            else:
+                pixels = torch.rand(shape, generator=generator)
+            self.inputs = (pixels - config.mean) / config.std
             self.labels = torch.randint(config.classes, (config.samples,), generator=generator)
 
     def __len__(self) -> int:

@@ -24,11 +24,15 @@ from bigbatch.training.batches import Split
 
 _TEXT_STREAMS = 20  # many at once for speed; each token is counted once, and few lose their context
 _STATISTICS_SAMPLES = 8192  # to take BatchNorm's statistics of
+_CLASSES_FOR_TOP5 = 100
 
 
 @torch.no_grad()
 def evaluate(assembled: AssembledRun, average: nn.Module | None = None) -> dict[str, float]:
-    """Return `test_loss` and `test_accuracy`, or for text `test_perplexity`, of the run's model or its average."""
+    """Return `test_loss` and `test_accuracy`, or for text `test_perplexity`, of the run's model or its average.
+
+    Of 100 classes and more, `test_accuracy_top5` counts samples whose class is among the five most likely.
+    """
     model = average or assembled.model
     dataset, engine = assembled.dataset, assembled.engine
     micro_batch = 2 * assembled.split.micro_batch  # without a graph there is room for more
@@ -73,7 +77,8 @@ def _fetch_training_inputs(assembled: AssembledRun) -> Iterator[Tensor]:
 
 
 def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:
-    sums = torch.zeros(2, dtype=torch.float64, device=engine.device)
+    with_top5 = len(dataset.classes) >= _CLASSES_FOR_TOP5
+    sums = torch.zeros(2 + with_top5, dtype=torch.float64, device=engine.device)
     count = len(dataset.test)
     by_rank = Split(engine.world_size, micro_batch).slices(count)
     own = by_rank[engine.rank]
@@ -84,13 +89,16 @@ def _evaluate_classes(model: nn.Module, dataset: Dataset, engine: Engine, micro_
             inputs, targets = prefetcher.get(request)
             targets = targets.to(engine.device)
             logits = model(move_inputs(inputs, model, engine.device))
-            sums += torch.stack([per_sample_loss(logits, targets).sum(), count_correct(logits, targets)])
+            found = [per_sample_loss(logits, targets).sum(), count_correct(logits, targets)]
+            if with_top5:
+                found.append((logits.topk(5).indices == targets[:, None]).sum())
+            sums += torch.stack(found)
     if engine.forward_is_collective:
         inputs, _ = dataset.test.fetch(torch.arange(2))
         for _ in range(max(len(others) for others in by_rank) - len(own)):
             model(move_inputs(inputs, model, engine.device))
-    loss, accuracy = (engine.sum(sums) / count).tolist()
-    return {"test_loss": loss, "test_accuracy": accuracy}
+    means = (engine.sum(sums) / count).tolist()
+    return dict(zip(("test_loss", "test_accuracy", "test_accuracy_top5"), means, strict=False))
 
 
 def _evaluate_text(model: nn.Module, dataset: Dataset, engine: Engine, micro_batch: int) -> dict[str, float]:

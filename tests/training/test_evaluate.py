@@ -56,3 +56,13 @@ def test_a_model_that_knows_nothing_has_the_loss_of_guessing():
         for parameter in assembled.model.parameters():
             parameter.zero_()
     assert evaluate(assembled)["test_loss"] == pytest.approx(math.log(10))
+
+
+def test_of_many_classes_the_five_most_likely_are_counted_too():
+    images = {"name": "synthetic", "sample_shape": (1, 4, 4), "classes": 100, "samples": 40}
+    assembled = assemble(dataset=images, model="mlp", global_batch=8)
+    inputs, targets = assembled.dataset.test.fetch(torch.arange(40))
+    with torch.no_grad():
+        ranks = assembled.model(inputs).argsort(dim=1, descending=True)
+    among_five = [float(target in order[:5]) for target, order in zip(targets, ranks, strict=True)]
+    assert evaluate(assembled)["test_accuracy_top5"] == pytest.approx(sum(among_five) / 40)
