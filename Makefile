@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-js test-browser test-realdata test-slow fuzz test-faults horovod test-horovod bench-optim golden format clean
+.PHONY: demo test test-js test-browser test-realdata test-slow test-papers fuzz test-faults horovod test-horovod bench-optim golden format clean
 
 demo: .venv/installed
 	$(BIN)/bigbatch demo
@@ -38,6 +38,10 @@ test-faults: .venv/installed-dev
 # damaged input for every reader of files; the default tests run the first 60 of them
 fuzz: .venv/installed-dev
 	FUZZ_INPUTS=100000 $(BIN)/python -m pytest tests/fuzz
+
+# every table and figure of the papers at the smoke scale
+test-papers: .venv/installed-dev
+	$(BIN)/python -m pytest -m papers
 
 # builds Horovod where there is no wheel of it for this Python and torch; needs cmake, make and g++
 horovod: .venv/installed

@@ -10,21 +10,36 @@ from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from bigbatch import parts
 from bigbatch.errors import DONE, Problem, did_you_mean
+from bigbatch.papers.catalog import list_figures, list_papers, read_card, summary
 
 
 def command(kind: str | None = None, name: str | None = None) -> int:
-    """Show the kinds of parts, all parts of a kind (optim, models, recipes ...), or one part with its options."""
-    if kind is not None and kind not in parts.KINDS:
-        raise Problem(
-            f"no kind of part called '{kind}'{did_you_mean(kind, parts.KINDS)} Kinds: {', '.join(parts.KINDS)}"
-        )
-    if kind and name:
+    """Show the kinds of parts, all parts of a kind (optim, models, recipes ...), or one part with its options.
+
+    'papers' lists what 'bigbatch reproduce' knows, 'papers lars' prints a paper's card: claims, settings, corrections.
+    """
+    kinds = (*parts.KINDS, "papers")
+    if kind is not None and kind not in kinds:
+        raise Problem(f"no kind of part called '{kind}'{did_you_mean(kind, kinds)} Kinds: {', '.join(kinds)}")
+    if kind == "papers":
+        print_papers(name)
+    elif kind and name:
         print_part(kind, name)
     elif kind:
         print_columns([(part, parts.summary(kind, part)) for part in parts.names(kind)])
     else:
-        print_columns([(each, ", ".join(parts.names(each))) for each in parts.KINDS])
+        rows = [(each, ", ".join(parts.names(each))) for each in parts.KINDS]
+        print_columns([*rows, ("papers", ", ".join(list_papers()))])
     return DONE
+
+
+def print_papers(name: str | None) -> None:
+    """Print all papers with their figures, or the card of one paper."""
+    if name:
+        print(read_card(name))
+    else:
+        figures = (figure for paper in list_papers() for figure in (paper, *list_figures(paper)))
+        print_columns([(figure, summary(figure)) for figure in figures])
 
 
 def print_part(kind: str, name: str) -> None:

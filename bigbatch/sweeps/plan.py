@@ -69,6 +69,7 @@ class RunTiming:
     seconds_to_begin: float  # a process, its data and model, and what the first step takes longer than others
     seconds_per_step: float
     seconds_per_epoch_end: float  # a test and a checkpoint
+    hashes: frozenset[str] = frozenset()  # of the runs
     cut: bool = False  # whether steps or tests take too long to be run here: times are lower bounds
 
     @property
@@ -166,6 +167,7 @@ def _time_run(
         seconds_per_process + seconds_to_build + max(0.0, first - per_step),
         per_step,
         per_epoch_end,
+        frozenset(point.hash for point in points),
         cut=max(step_at_least, test_at_least) >= _LONGEST_SECONDS,
     )
 
