@@ -20,7 +20,7 @@ def run(global_batch: int = 512) -> Run:
         schedule={
             "name": "composed",
             "warmup": {"kind": "gradual", "epochs": 2},
-            "decay": {"kind": "polynomial", "power": 2.0},
+            "decay": {"kind": "polynomial", "power": 2.0, "over": "training"},
         },
         epochs=100,
     )

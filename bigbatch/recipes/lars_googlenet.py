@@ -29,7 +29,7 @@ def run(global_batch: int = 256) -> Run:
         schedule={
             "name": "composed",
             "warmup": {"kind": "gradual", "epochs": warmup_epochs},
-            "decay": {"kind": "polynomial", "power": 2.0},
+            "decay": {"kind": "polynomial", "power": 2.0, "over": "training"},
         },
         epochs=epochs,
     )

@@ -19,6 +19,10 @@ def run(global_batch: int = 256) -> Run:
         global_batch=global_batch,
         batchnorm_group=32,  # 256 over eight GPUs
         optimizer={"name": "lars", "lr": lr, "weight_decay": 5e-4, "exclude": "none"},
-        schedule={"name": "composed", "warmup": warmup, "decay": {"kind": "polynomial", "power": 2.0}},
+        schedule={
+            "name": "composed",
+            "warmup": warmup,
+            "decay": {"kind": "polynomial", "power": 2.0, "over": "training"},
+        },
         epochs=100,
     )

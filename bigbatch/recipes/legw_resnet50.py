@@ -21,7 +21,7 @@ def run() -> Run:
             "name": "legw",
             "baseline_batch": 1024,
             "warmup_epochs": 0.3125,
-            "decay": {"kind": "polynomial", "power": 2.0},
+            "decay": {"kind": "polynomial", "power": 2.0, "over": "training"},
         },
         epochs=90,
     )

@@ -23,7 +23,7 @@ def imagenet(tmp_path_factory):
         for number in range(100):  # so many classes that top-5 is measured
             path = folder / part / f"n{number:08d}" / "image.JPEG"
             path.parent.mkdir(parents=True)
-            if (part == "train" and number < 2) or (part == "val" and number < 2):
+            if part == "train" or number < 2:
                 pixels = rng.integers(256, number, np.arange(64 * 48 * 3)).astype(np.uint8).reshape(48, 64, 3)
                 Image.fromarray(pixels).save(path)
     return folder.parent

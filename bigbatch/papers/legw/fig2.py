@@ -30,7 +30,7 @@ def runs(scale: Scale) -> Cases:
 
 def draw(results: Results) -> Drawing:
     charts = {}
-    for name, decay in (("multi_step", multi_step(30, 60, 80)), ("polynomial", polynomial(2.0))):
+    for name, decay in (("multi_step", multi_step(30, 60, 80)), ("polynomial", polynomial(2.0, over="training"))):
         chart = Chart(f"LEGW with {name.replace('_', '-')} decay", "epoch", "learning rate", scale="computed")
         schedule = Schedule(legw, BASELINE, decay)
         for batch in PAPER:

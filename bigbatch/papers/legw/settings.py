@@ -16,7 +16,7 @@ from bigbatch.run import Run
 SEEDS = {"smoke": 1, "laptop": 3, "paper": 3}
 IMAGE_BATCH, TEXT_BATCH = 128, 20  # the paper's baselines
 LARGEST_IMAGE_BATCH, LARGEST_TEXT_BATCH = 8192, 640
-POLY = {"kind": "polynomial", "power": 2.0}
+POLY = {"kind": "polynomial", "power": 2.0, "over": "training"}
 ADAM: dict[str, Any] = {"optimizer": {"name": "adam", "lr": 0.001}, "schedule": {"name": "constant"}}
 ADADELTA: dict[str, Any] = {"optimizer": {"name": "adadelta"}, "schedule": {"name": "constant"}}
 
