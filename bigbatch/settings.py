@@ -101,9 +101,9 @@ def _sequence_ratio_and_difference(given: list[float], last: float, text: str) -
     ratio, difference = 1.0, 0.0
     if len(given) == 1 and given[0] > 0 and last > 0:
         ratio = 2.0 if last > given[0] else 0.5
-    elif len(given) > 1 and _all_close(differences) and (len(given) > 2 or given[0] * given[1] <= 0):
+    elif len(given) > 1 and _all_equal(differences) and (len(given) > 2 or given[0] * given[1] <= 0):
         difference = differences[0]
-    elif len(given) > 1 and _all_close(ratios) and ratios[0] > 0:
+    elif len(given) > 1 and _all_equal(ratios) and ratios[0] > 0:
         ratio = ratios[0]
     rises = differences[0] > 0 if differences else last > given[0]
     leads_on = last > given[-1] if rises else last < given[-1]
@@ -112,7 +112,7 @@ def _sequence_ratio_and_difference(given: list[float], last: float, text: str) -
     return ratio, difference
 
 
-def _all_close(steps: list[float]) -> bool:
+def _all_equal(steps: list[float]) -> bool:
     return all(abs(step - steps[0]) <= 1e-9 * abs(steps[0]) for step in steps)
 
 

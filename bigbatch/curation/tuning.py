@@ -22,7 +22,7 @@ from bigbatch.datasets.held_out import Subset
 from bigbatch.datasets.reading.hashing import hash_array, hash_json
 from bigbatch.errors import Problem
 from bigbatch.filters.pipeline import cache
-from bigbatch.filters.pipeline.features import open_feature_file
+from bigbatch.filters.pipeline.features import load_feature_file
 from bigbatch.filters.pipeline.source import FEATURE_FILES, open_feature_source
 from bigbatch.libraries import import_library, is_installed
 from bigbatch.output.progress import log_progress, show_progress, stage
@@ -147,7 +147,7 @@ def _restrict_features_to_split(config: parts.Config, dataset: Dataset) -> parts
     split = dataset.train
     assert isinstance(split, Subset)
     source = open_feature_source(str(path), None, dataset)
-    rows = open_feature_file(source, len(split.samples), "float32")
+    rows = load_feature_file(source, len(split.samples), "float32")
     chosen = split.chosen.numpy()
     name = hash_json({"features": source.hash, "rows": hash_array(chosen)})[:32]
     target = cache.stage_folder("split") / f"{name}.npy"

@@ -34,7 +34,7 @@ Line = list[tuple[float, float]]  # (epoch, value)
 def metric_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, str]]:
     """Loss, accuracy, learning rate, batch: each with a caption."""
     groups = groups[:MOST_LINES]
-    names = _names(groups)
+    names = _list_metric_names(groups)
     rows = (row for group in groups for record in group.records for row in record.rows)
     if all(row.get("kept", 0) == row.get("global_batch", 0) for row in rows):
         names = [name for name in names if name != "kept"]
@@ -55,7 +55,7 @@ def probe_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, st
     groups = groups[:MOST_LINES]
     charts = []
     layers: dict[str, dict[str, str]] = {}  # names by title and layer
-    for name in filter(lambda name: "/" in name, _names(groups)):
+    for name in filter(lambda name: "/" in name, _list_metric_names(groups)):
         probe, *middle, last = name.split("/")
         lines = (metric_line(record, name) for group in groups for record in group.records)
         if last in _NEVER_DRAWN or len({value for line in lines for _, value in line}) < 2:
@@ -77,7 +77,7 @@ def probe_charts(groups: Sequence[RunGroup], scale: str) -> list[tuple[Chart, st
     return charts
 
 
-def _names(groups: Iterable[RunGroup]) -> list[str]:
+def _list_metric_names(groups: Iterable[RunGroup]) -> list[str]:
     rows = (row for group in groups for record in group.records for row in record.rows)
     return list(dict.fromkeys(name for row in rows for name in scalars(row)))
 

@@ -23,7 +23,7 @@ def layers(model: nn.Module) -> list[_BatchNorm]:
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
-class RunningStatistics:
+class RunningStatisticsUpdater:
     """The running means and variances of a model's BatchNorm layers."""
 
     def __init__(self, model: nn.Module, engine: Engine) -> None:

@@ -14,7 +14,7 @@ from bigbatch.errors import Problem
 from bigbatch.position import Position
 from bigbatch.run import Run
 from bigbatch.training.batches import Batch, Batches
-from bigbatch.training.batchnorm import RunningStatistics
+from bigbatch.training.batchnorm import RunningStatisticsUpdater
 from bigbatch.training.exact_sum import ExactSum
 from bigbatch.training.forward import MicroBatchForward
 from bigbatch.training.micro_gradients import MicroGradients
@@ -45,7 +45,7 @@ class GlobalGradient:
         self.model = model
         self.engine = engine
         self.forward = MicroBatchForward(run, batches, model, engine)
-        self.statistics = RunningStatistics(model, engine)
+        self.statistics = RunningStatisticsUpdater(model, engine)
         self.micro_gradients: MicroGradients | None = None  # set where a probe reads them
         # DDP waits for the gradients of unused parameters
         self.every_parameter_used = engine.world_size == 1 or self.forward.uses_every_parameter()

@@ -31,7 +31,7 @@ _TRAIN = "train"
 _export_lock = threading.Lock()
 
 
-def export(document: FilterDocument, kind: ExportKind) -> list[str]:
+def write_export_files(document: FilterDocument, kind: ExportKind) -> list[str]:
     """Write into the document's export folder, beside earlier exports, and return the names of the files."""
     write = {"kept": _write_kept, "csv": _write_table, "copy": _write_copy}[kind]
     with _export_lock:

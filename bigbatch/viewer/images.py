@@ -79,7 +79,7 @@ class Thumbnails:
         per_sprite = _PER_SPRITE if in_memory else _PER_SPRITE_DECODED
         self.layout = SpriteLayout(width, height, _ACROSS, per_sprite, shrunk=shrink < 1 or not in_memory)
 
-    def sprite_png(self, samples: Sequence[int]) -> bytes:
+    def encode_sprite_png(self, samples: Sequence[int]) -> bytes:
         layout = self.layout
         rows = -(-len(samples) // layout.across)
         sheet = Image.new(self.mode, (min(len(samples), layout.across) * layout.width, rows * layout.height))
@@ -91,7 +91,7 @@ class Thumbnails:
             sheet.paste(thumbnail, (left, top))
         return _encode_png(sheet)
 
-    def image_png(self, sample: int) -> bytes:
+    def encode_full_size_png(self, sample: int) -> bytes:
         """Return one image at full size."""
         return _encode_png(load_image(self.dataset, sample))
 
@@ -99,7 +99,7 @@ class Thumbnails:
         box = (self.layout.width, self.layout.height)
         try:
             image = load_image(self.dataset, sample, 2 * max(box))
-        except Problem:  # one broken file must not hide the other thumbnails; image_png names it
+        except Problem:  # one broken file must not hide the other thumbnails; encode_full_size_png names it
             return Image.new("RGB", box, (_BROKEN_GREY,) * 3)
         if image.size != box:
             image.thumbnail(box, Image.Resampling.BILINEAR)

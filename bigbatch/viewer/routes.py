@@ -26,7 +26,7 @@ from bigbatch import parts
 from bigbatch.errors import Problem
 from bigbatch.viewer.accuracy import accuracy_series
 from bigbatch.viewer.document import FilterDocument
-from bigbatch.viewer.exports import ExportKind, export
+from bigbatch.viewer.exports import ExportKind, write_export_files
 from bigbatch.viewer.guard import RequestGuard, SessionKeys
 from bigbatch.viewer.overrides import Action, HistoryStep
 from bigbatch.viewer.requests import RequestError, decode_samples
@@ -158,7 +158,7 @@ class ViewerRoutes:
         samples = [_parse_number("samples", text) for text in texts]
         for sample in samples:
             document.points.check_sample(sample)
-        return Response(await run_in_threadpool(thumbnails.sprite_png, samples), media_type="image/png")
+        return Response(await run_in_threadpool(thumbnails.encode_sprite_png, samples), media_type="image/png")
 
     async def get_image(self, request: Request) -> Response:
         document, sample = self._document(request), request.path_params["sample"]
@@ -168,7 +168,7 @@ class ViewerRoutes:
         headers = {"etag": tag, "cache-control": "private, no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
-        png = await run_in_threadpool(document.require_thumbnails().image_png, sample)
+        png = await run_in_threadpool(document.require_thumbnails().encode_full_size_png, sample)
         return Response(png, media_type="image/png", headers=headers)
 
     async def get_accuracy(self, request: Request) -> Response:
@@ -225,7 +225,7 @@ class ViewerRoutes:
 
     async def write_export(self, request: Request) -> Response:
         document, body = self._document(request), await _read_body(request, ExportBody)
-        files = await run_in_threadpool(export, document, body.kind)
+        files = await run_in_threadpool(write_export_files, document, body.kind)
         return JSONResponse({"files": files, "folder": str(document.export_folder)})
 
     async def download_export(self, request: Request) -> Response:

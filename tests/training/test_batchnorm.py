@@ -4,14 +4,14 @@ import torch
 from torch import nn
 
 from bigbatch import engines, parts
-from bigbatch.training.batchnorm import RunningStatistics
+from bigbatch.training.batchnorm import RunningStatisticsUpdater
 
 LOCAL = engines.start(parts.configure("engines", "local"))
 
 
 def statistics_after(layer, groups):
     layer = copy.deepcopy(layer)
-    with RunningStatistics(layer, LOCAL).accumulate(len(groups), len(groups)):
+    with RunningStatisticsUpdater(layer, LOCAL).accumulate(len(groups), len(groups)):
         for group in groups:
             layer(group)
     return layer
@@ -71,7 +71,7 @@ def test_momentum_is_put_back_and_a_plain_mean_stays_one():
 def test_unchanged_statistics():
     layer = nn.BatchNorm1d(3)
     before = copy.deepcopy(layer.state_dict())
-    with RunningStatistics(layer, LOCAL).frozen():
+    with RunningStatisticsUpdater(layer, LOCAL).frozen():
         out = layer(torch.randn(8, 3) + 5)
     assert out.mean().abs() < 1e-5  # normalised by the batch
     assert all(torch.equal(before[key], value) for key, value in layer.state_dict().items())

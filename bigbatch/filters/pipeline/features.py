@@ -121,7 +121,7 @@ def extract_features(
         return Features(array, source.hash)
     if source.file is not None:
         key = hash_json({"features": source.hash, "precision": precision})
-        return Features(open_feature_file(source, samples, precision), key)
+        return Features(load_feature_file(source, samples, precision), key)
     module = source.module
     assert module is not None
     was_training = module.training
@@ -347,7 +347,7 @@ def _move_inputs(inputs: Tensor, module: nn.Module) -> Tensor:
     return inputs.to(ranks.device(), next(precisions, inputs.dtype))
 
 
-def open_feature_file(source: FeatureSource, samples: int, precision: Precision) -> NDArray[np.number]:
+def load_feature_file(source: FeatureSource, samples: int, precision: Precision) -> NDArray[np.number]:
     """Open the features of a file as a read-only memory map: a copy in the cache, made a chunk at a time."""
     path = source.file
     assert path is not None

@@ -149,7 +149,7 @@ def _calibrate_torch(run: Run, engine: Engine, sizes: Sequence[int]) -> RankCali
     )
 
 
-def _time_us(action: Callable[[], object]) -> tuple[float, float]:
+def _measure_wall_and_cpu_us(action: Callable[[], object]) -> tuple[float, float]:
     """Return the wall time of an action, and the CPU time of all threads of this process except this one."""
     cpu, started = time.process_time() - time.thread_time(), time.perf_counter()
     action()
@@ -160,7 +160,7 @@ def _time_us(action: Callable[[], object]) -> tuple[float, float]:
 def _time_copy(engine: Engine, size_bytes: int) -> float:
     source, target = torch.ones(size_bytes // 4), torch.ones(size_bytes // 4)  # memory that is there already
     barrier(engine)  # both ranks at once: they share the memory's bandwidth
-    return median(_time_us(partial(target.copy_, source))[0] for _ in range(_REPEATS))
+    return median(_measure_wall_and_cpu_us(partial(target.copy_, source))[0] for _ in range(_REPEATS))
 
 
 def _time_all_reduces_after_steps(stepper: Stepper, sizes: Sequence[int]) -> dict[int, list[float]]:
@@ -170,7 +170,7 @@ def _time_all_reduces_after_steps(stepper: Stepper, sizes: Sequence[int]) -> dic
     for _ in range(_ALL_REDUCE_REPEATS):
         for size, tensor in tensors.items():
             stepper.step()
-            times[size].append(_time_us(partial(dist.all_reduce, tensor))[0])
+            times[size].append(_measure_wall_and_cpu_us(partial(dist.all_reduce, tensor))[0])
     return times
 
 
@@ -196,7 +196,7 @@ def _time_all_reduces_beside_steps(
     for _ in range(_ALL_REDUCE_REPEATS):
         for size, tensor in tensors.items():
             barrier(engine)
-            _, cpu_us = _time_us(partial(step_beside_all_reduce, tensor))
+            _, cpu_us = _measure_wall_and_cpu_us(partial(step_beside_all_reduce, tensor))
             started, *ended = moments
             times[size].append((1e6 * ((ended or [time.perf_counter()])[0] - started), cpu_us))
     return times
@@ -205,10 +205,10 @@ def _time_all_reduces_beside_steps(
 def _calibrate_horovod(run: Run, engine: Horovod, sizes: Sequence[int]) -> RankCalibration:
     stepper = Stepper(run, WithoutCommunication(engine.world_size, engine.rank))
     record_steps(stepper, WARMUP_STEPS + 1)
-    steps = [_time_us(stepper.step) for _ in range(_REPEATS)]
+    steps = [_measure_wall_and_cpu_us(stepper.step) for _ in range(_REPEATS)]
     times = {}
     for size in sizes:  # one more all-reduce in a cycle: the first waits for the cycle and negotiation
-        one, several = (_time_concurrent_all_reduces(size, count, engine) for count in (1, _CONCURRENT))
+        one, several = (_measure_all_reduces_wall_and_cpu_us(size, count, engine) for count in (1, _CONCURRENT))
         times[size] = [max(0.0, more - less) / (_CONCURRENT - 1) for less, more in zip(one, several, strict=True)]
     return RankCalibration(
         rank=engine.rank,
@@ -218,7 +218,7 @@ def _calibrate_horovod(run: Run, engine: Horovod, sizes: Sequence[int]) -> RankC
     )
 
 
-def _time_concurrent_all_reduces(size_bytes: int, count: int, engine: Horovod) -> tuple[float, float]:
+def _measure_all_reduces_wall_and_cpu_us(size_bytes: int, count: int, engine: Horovod) -> tuple[float, float]:
     """Return medians of wall time and of other threads' CPU time for `count` all-reduces at once."""
     rows = list(enumerate(torch.zeros(count, max(1, size_bytes // 4))))
 
@@ -237,7 +237,7 @@ def _time_concurrent_all_reduces(size_bytes: int, count: int, engine: Horovod) -
         engine.sum(flag)  # ranks stop together, and begin each repeat together
         if flag.item():
             break
-        times.append(_time_us(all_reduce))
+        times.append(_measure_wall_and_cpu_us(all_reduce))
     return median(wall_us for wall_us, _ in times), median(cpu_us for _, cpu_us in times)
 
 
@@ -253,7 +253,7 @@ def summarize_rounds(rounds: Sequence[CalibrationRound], name: str = "measured h
     busy_us = {size: max(dict(points)[size], us) for size, us in _medians_by_size(ranks, "busy_us").items()}
     busy_points = _extend_to_all_sizes(busy_us, points)
     # of the slower rank of two in each step over all of them; a rank that is always slower counts as well
-    delay = median(_slower_step_us(one.ranks) / median(_together_us(one.ranks)) - 1 for one in rounds)
+    delay = median(_median_slower_step_us(one.ranks) / median(_together_us(one.ranks)) - 1 for one in rounds)
     copies_gb_s = [1e-3 * max(rank.all_reduces) / rank.copy_us for rank in ranks if rank.copy_us]
     machine = Machine(
         name=name,
@@ -291,7 +291,7 @@ def _together_us(ranks: Sequence[RankCalibration]) -> list[float]:
     return [us for rank in ranks for us in rank.together_us]
 
 
-def _slower_step_us(ranks: Sequence[RankCalibration]) -> float:
+def _median_slower_step_us(ranks: Sequence[RankCalibration]) -> float:
     return float(median(map(max, zip(*(rank.together_us for rank in ranks), strict=True))))
 
 

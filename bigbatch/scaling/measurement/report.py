@@ -88,7 +88,7 @@ def write_report(
         page.svg_images((path.read_text(encoding="utf-8"), path.stem) for path in traces)
     page.footer(about)
     charts = {"phases": phases, **sweeps, **({"efficiency": efficiency} if efficiency else {})}
-    numbers = measurement_json(measurement, about)
+    numbers = build_measurement_json(measurement, about)
     return write_files(folder, "measure", page, numbers, configuration_rows(measurement), charts)
 
 
@@ -198,7 +198,7 @@ def configuration_rows(measurement: Measurement) -> list[TableRow]:
     return rows
 
 
-def measurement_json(measurement: Measurement, about: Sequence[str]) -> dict[str, Any]:
+def build_measurement_json(measurement: Measurement, about: Sequence[str]) -> dict[str, Any]:
     model = measurement.request.model
     return {
         "measured": True,
