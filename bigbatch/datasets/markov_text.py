@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt
 from bigbatch import parts, rng
 from bigbatch.datasets import Dataset
 from bigbatch.datasets.reading.hashing import hash_json
-from bigbatch.datasets.reading.text import TokenSequence
+from bigbatch.datasets.reading.text import UnsplitTokens
 
 _SUCCESSORS, _CHOICES = 71, 72  # random streams
 
@@ -32,8 +32,8 @@ def load(config: Config, data_dir: Path | None = None) -> Dataset:
         text.append(int(table[text[-1], choice]))
     train, test = torch.tensor(text).split([config.tokens, len(text) - config.tokens])
     return Dataset(
-        train=TokenSequence(train, config.steps),
-        test=TokenSequence(test, config.steps),
+        train=UnsplitTokens(train, config.steps),
+        test=UnsplitTokens(test, config.steps),
         classes=tuple(map(str, range(config.words))),
         sample_shape=(config.steps,),
         hash=hash_json(config.model_dump(mode="json")),
