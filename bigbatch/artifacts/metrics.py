@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -52,18 +52,28 @@ class EvaluationMetrics:
 
 def read_rows(path: Path) -> Iterator[MetricsRow]:
     """Yield all rows. A kill may truncate the last line, which is left out; any other invalid line is a Problem."""
+    return parse_rows(read_lines(path), path)
+
+
+def read_lines(path: Path) -> list[bytes]:
+    """Return the lines of a file; none where it does not exist."""
     try:
-        content = path.read_bytes() if path.exists() else b""
+        return path.read_bytes().splitlines() if path.exists() else []
     except OSError as error:
         raise Problem(f"{path} cannot be read ({error.strerror}): make it readable") from error
-    return parse_rows(content.splitlines(), path)
 
 
-def parse_rows(lines: Sequence[bytes], path: Path, *, skip_invalid: bool = False) -> Iterator[MetricsRow]:
+def parse_rows(
+    lines: Sequence[bytes],
+    path: Path,
+    parse: Callable[[bytes], Any] | None = None,
+    *,
+    skip_invalid: bool = False,
+) -> Iterator[Any]:
     """Yield the rows of lines; of a damaged file also those between invalid lines."""
     for number, line in enumerate(lines, start=1):
         try:
-            yield parse_row(line)
+            yield (parse or parse_row)(line)
         except (ValueError, RecursionError) as error:
             if number < len(lines) and not skip_invalid:
                 raise Problem(f"line {number} of {path} is not a row ({error}): fix or remove it") from error

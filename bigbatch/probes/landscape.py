@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from bigbatch import rng
-from bigbatch.artifacts.metrics import read_rows
+from bigbatch.artifacts.metrics import parse_rows, read_lines
 from bigbatch.datasets import sha256
 from bigbatch.engines import Engine
 from bigbatch.engines.local import Local
@@ -144,7 +144,7 @@ def _read_known_points(path: Path | None, header: Row, engine: Engine) -> dict[i
     problem = ""
     try:
         for file in sorted(path.parent.glob(f"{path.name}.rank*")) if path and engine.rank == 0 else ():
-            rows: list[Any] = list(read_rows(file))  # without a line that a kill cut short
+            rows = list(parse_rows(read_lines(file), file, json.loads))  # without a line that a kill cut short
             if rows and rows[0] != header:
                 raise Problem(
                     f"{file} has points of another landscape (weights, samples or options differ): "

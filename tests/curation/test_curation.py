@@ -270,7 +270,7 @@ def test_a_diverged_seed_is_said_to_be_and_stays_a_row(tmp_path, recipe, capsys)
     from bigbatch.output.progress import show_progress
 
     filter_dataset(FilterRequest("digits", out=tmp_path / "full.npz", filter_name="full", quiet=True))
-    (row,) = comparison.measure_overlaps([tmp_path / "full.npz"])
+    (row,) = comparison.measure_overlaps([tmp_path / "full.npz"], ["full"])
     run = small_run(epochs=1, optimizer={"name": "momentum", "lr": 1e30})
     with show_progress(True):
         row = comparison.train_on_result(

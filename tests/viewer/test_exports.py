@@ -147,8 +147,8 @@ def test_pictures_in_files_are_seen_named_and_copied(pictures, tmp_path):
 def test_a_broken_picture_is_named_and_spares_the_others(pictures, tmp_path):
     broken = tmp_path / "set" / "train" / "class 0" / "06.png"
     content = broken.read_bytes()
-    broken.write_bytes(content[:60] + bytes(len(content) - 60))  # of the same size: the dataset is still the same
     with open_page(pictures) as page:
+        broken.write_bytes(content[:60] + bytes(len(content) - 60))  # while it is open
         paths = datasets.load(parts.configure("datasets", filters.load(pictures).manifest.dataset.config)).train
         sample = paths.paths.index(str(broken))
         answer = page.get(f"0/image/{sample}")
