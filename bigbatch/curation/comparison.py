@@ -54,7 +54,7 @@ class ComparisonRequest(CurationRequest):
             return None
         dataset = filters.load(self.results[0]).require_manifest().dataset.config
         fields = load_run(self.recipe).model_dump(mode="json") | {"dataset": dataset}
-        return Run(**fields).with_settings(self.settings)
+        return Run.from_fields(fields).with_settings(self.settings)
 
 
 @dataclass(frozen=True)

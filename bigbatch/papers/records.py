@@ -38,7 +38,7 @@ class Record:
 
     @cached_property
     def described_run(self) -> Run:
-        return Run(**self.run)
+        return Run.from_fields(self.run)
 
     @property
     def diverged(self) -> bool:

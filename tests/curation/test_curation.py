@@ -270,13 +270,12 @@ def test_a_diverged_seed_is_said_to_be_and_stays_a_row(tmp_path, recipe, capsys)
     from bigbatch.output.progress import show_progress
 
     filter_dataset(FilterRequest("digits", out=tmp_path / "full.npz", filter_name="full", quiet=True))
-    (row,) = comparison.measure_overlaps([tmp_path / "full.npz"], ["full"])
     run = small_run(epochs=1, optimizer={"name": "momentum", "lr": 1e30})
+    full = tmp_path / "full.npz"
+    request = ComparisonRequest([full, full], seeds=2, runs_dir=tmp_path / "runs")
     with show_progress(True):
-        row = comparison.train_on_result(
-            row, tmp_path / "full.npz", run, ComparisonRequest([], seeds=2, runs_dir=tmp_path / "runs")
-        )
-    assert (row.accuracies, row.diverged) == ([], 2)
+        trainings = comparison._train_on_result("full", full, run, request)
+    assert [(one.seed, one.accuracy) for one in trainings] == [(0, None), (1, None)]
     said = capsys.readouterr().err
     assert "full, seed 1: diverged at step" in said
     assert "%" not in said

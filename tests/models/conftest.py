@@ -8,6 +8,7 @@ from torch import nn
 
 from bigbatch import models, parts
 from bigbatch.datasets import Dataset
+from bigbatch.trust import trust_typed
 
 
 class NoSamples:
@@ -35,6 +36,7 @@ def make() -> Callable[..., nn.Module]:
 
     def build(name: str, shape: tuple[int, ...], classes: int = 10, task: str = "classify", **options) -> nn.Module:
         torch.manual_seed(0)
+        trust_typed(name)
         return models.build(parts.configure("models", {"name": name, **options}), dataset_of(shape, classes, task))
 
     return build
