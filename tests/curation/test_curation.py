@@ -272,7 +272,7 @@ def test_a_diverged_seed_is_said_to_be_and_stays_a_row(tmp_path, recipe, capsys)
     filter_dataset(FilterRequest("digits", out=tmp_path / "full.npz", filter_name="full", quiet=True))
     run = small_run(epochs=1, optimizer={"name": "momentum", "lr": 1e30})
     full = tmp_path / "full.npz"
-    request = ComparisonRequest([full, full], seeds=2, runs_dir=tmp_path / "runs")
+    request = ComparisonRequest([full, tmp_path / "other.npz"], seeds=2, runs_dir=tmp_path / "runs")
     with show_progress(True):
         trainings = comparison._train_on_result("full", full, run, request)
     assert [(one.seed, one.accuracy) for one in trainings] == [(0, None), (1, None)]
