@@ -277,7 +277,7 @@ def test_a_diverged_seed_is_said_to_be_and_stays_a_row(tmp_path, recipe, capsys)
         trainings = comparison._train_on_result("full", full, run, request)
     assert [(one.seed, one.accuracy) for one in trainings] == [(0, None), (1, None)]
     said = capsys.readouterr().err
-    assert "full, seed 1: diverged at step" in said
+    assert "full, batch 128, equal epochs, seed 1: diverged" in said
     assert "%" not in said
 
 
